@@ -1,0 +1,29 @@
+"""NATS headers the contract uses: the only place that spells them."""
+
+__all__ = [
+    "DEAD_REASON",
+    "EXPECTED_LAST_SUBJECT_SEQUENCE",
+    "MSG_ID",
+    "ORIGINAL_SUBJECT",
+    "STATUS_CODE",
+    "TRACEPARENT",
+    "TRACESTATE",
+]
+
+MSG_ID = "Nats-Msg-Id"
+"""The server drops a second message with the same value within the stream's duplicate window."""
+
+EXPECTED_LAST_SUBJECT_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
+"""`0` makes a publish succeed only where the subject holds nothing yet: a write-once subject."""
+
+TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
+
+DEAD_REASON = "Hayrunner-Dead-Reason"
+"""On a dead letter: the error code it was given up with."""
+
+ORIGINAL_SUBJECT = "Hayrunner-Original-Subject"
+"""On a dead letter: the subject the request came on, so that it can be sent there again."""
+
+STATUS_CODE = "Hayrunner-Code"
+"""On a reply to `ask` that is no result: the error code."""

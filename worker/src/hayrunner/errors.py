@@ -1,0 +1,124 @@
+"""Errors of the worker.
+
+HayrunnerError
+├── ConfigurationError          settings, agents or options that cannot work; raised before a run starts
+├── ProviderError               the model's server failed, refused or broke off
+├── StructuredOutputError       the reply does not satisfy the response format, after its repair turn
+├── RunStopped                  a run ended early, with a code of the wire contract
+│   ├── MaxTurnsReached
+│   └── InvalidToolCall
+└── UnsupportedOption           an option that the generator or this worker cannot honour
+
+No message holds content: what a user, a model, a tool or a provider wrote travels as data
+attributes, or not at all. Messages are safe to send to a requester.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hayrunner_contracts.errors import ErrorCode
+
+__all__ = [
+    "ConfigurationError",
+    "HayrunnerError",
+    "InvalidToolCall",
+    "MaxTurnsReached",
+    "ProviderError",
+    "RunStopped",
+    "StructuredOutputError",
+    "UnsupportedOption",
+]
+
+
+class HayrunnerError(Exception):
+    """The root of the tree. `code` is the wire code a run that fails with it ends with."""
+
+    code: ErrorCode = "internal"
+    retryable: bool = False
+
+
+class ConfigurationError(HayrunnerError):
+    """Something the author or operator set cannot work; the message says what would."""
+
+
+class ProviderError(HayrunnerError):
+    """The model's server failed.
+
+    `status` is the HTTP status (None where no response came), `retry_after_s` the wait the
+    server asked for in seconds, `retryable` whether the same request may succeed later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode = "provider_error",
+        status: int | None = None,
+        retryable: bool = True,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class StructuredOutputError(HayrunnerError):
+    """The reply is not what `response_format` asks for. `raw` is the model's last text."""
+
+    code: ErrorCode = "structured_output"
+
+    def __init__(self, message: str, *, raw: str) -> None:
+        super().__init__(message)
+        self.raw = raw
+
+
+class RunStopped(HayrunnerError):
+    """A run ended before its model was done.
+
+    `messages` is the new history so far (Haystack `ChatMessage`s), `usage` what it cost.
+    """
+
+    def __init__(
+        self, message: str, *, code: ErrorCode = "stopped", messages: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.messages = list(messages)
+
+
+class MaxTurnsReached(RunStopped):
+    """The run would need one model call more than `max_turns` allows."""
+
+    def __init__(self, max_turns: int, *, messages: Sequence[Any] = ()) -> None:
+        super().__init__(
+            f"the run needs more than the {max_turns} model calls that max_turns allows",
+            code="max_turns",
+            messages=messages,
+        )
+        self.max_turns = max_turns
+
+
+class InvalidToolCall(RunStopped):
+    """The model kept calling tools that do not exist or with arguments that are no object."""
+
+    def __init__(self, retries: int, *, messages: Sequence[Any] = ()) -> None:
+        super().__init__(
+            "the model made an invalid tool call"
+            + (f" again after {retries} corrections" if retries else "")
+            + "; max_invalid_tool_call_retries allows no more",
+            code="invalid_tool_call",
+            messages=messages,
+        )
+        self.retries = retries
+
+
+class UnsupportedOption(HayrunnerError):
+    """An option of the request that cannot be honoured here. `field` names it."""
+
+    code: ErrorCode = "invalid_request"
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"options.{field}: {why}")
+        self.field = field
