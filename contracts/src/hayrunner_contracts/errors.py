@@ -20,6 +20,7 @@ RunError                    what every one of them is; `code`, `retryable`, `ref
 ├── WorkerLost              worker_lost             try again
 └── InternalError           internal
 ClientTimeout               the client waited as long as it was told; says nothing of the run
+ContractError               bytes that are no event or result of this contract; a ValueError
 """
 
 from typing import Any, ClassVar, Literal, get_args
@@ -32,6 +33,7 @@ __all__ = [
     "BusyThread",
     "Cancelled",
     "ClientTimeout",
+    "ContractError",
     "DeadlineExceeded",
     "ErrorCode",
     "InternalError",
@@ -240,7 +242,12 @@ class InternalError(RunError):
 
 
 class ClientTimeout(Exception):
-    """The client's own timeout passed. The run may still be going on: attach to it, or cancel it."""
+    """The client's own timeout passed. The run may still be going on: attach to it, or cancel."""
+
+
+class ContractError(ValueError):
+    """An event or a result that cannot be read: broken JSON, or a field of the wrong type. The
+    message says where, without the content."""
 
 
 _BY_CODE: dict[str, type[RunError]] = {

@@ -31,23 +31,23 @@ class RunOptions(
 ):
     """See docs/contract.md for each option's meaning and edge cases."""
 
-    max_turns: Count | None | UnsetType = UNSET
-    preamble: str | None | UnsetType = UNSET
-    history: list[ChatMessage] | None | UnsetType = UNSET
-    memory: bool | None | UnsetType = UNSET
-    documents: list[Document] | None | UnsetType = UNSET
-    temperature: float | None | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(ge=1)] | None | UnsetType = UNSET
-    merge_params: dict[str, Any] | None | UnsetType = UNSET
-    replace_params: dict[str, Any] | None | UnsetType = UNSET
-    tool_choice: ToolChoice | None | UnsetType = UNSET
-    tool_choice_every_step: bool | None | UnsetType = UNSET
-    tool_context: dict[str, Any] | None | UnsetType = UNSET
-    tool_concurrency: Count | None | UnsetType = UNSET
-    max_invalid_tool_call_retries: Count | None | UnsetType = UNSET
-    record_content_telemetry: bool | None | UnsetType = UNSET
-    hooks: list[str] | None | UnsetType = UNSET
-    deadline: str | None | UnsetType = UNSET
-    token_budget: Annotated[int, Meta(ge=1)] | None | UnsetType = UNSET
-    then_format: dict[str, Any] | None | UnsetType = UNSET
-    on_busy_thread: Literal["wait", "reject"] | None | UnsetType = UNSET
+    max_turns: Count | UnsetType | None = UNSET
+    preamble: str | UnsetType | None = UNSET
+    history: list[ChatMessage] | UnsetType | None = UNSET
+    memory: bool | UnsetType | None = UNSET
+    documents: list[Document] | UnsetType | None = UNSET
+    temperature: float | UnsetType | None = UNSET
+    max_tokens: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    merge_params: dict[str, Any] | UnsetType | None = UNSET
+    replace_params: dict[str, Any] | UnsetType | None = UNSET
+    tool_choice: ToolChoice | UnsetType | None = UNSET
+    tool_choice_every_step: bool | UnsetType | None = UNSET
+    tool_context: dict[str, Any] | UnsetType | None = UNSET
+    tool_concurrency: Count | UnsetType | None = UNSET
+    max_invalid_tool_call_retries: Count | UnsetType | None = UNSET
+    record_content_telemetry: bool | UnsetType | None = UNSET
+    hooks: list[str] | UnsetType | None = UNSET
+    deadline: str | UnsetType | None = UNSET
+    token_budget: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    then_format: dict[str, Any] | UnsetType | None = UNSET
+    on_busy_thread: Literal["wait", "reject"] | UnsetType | None = UNSET

@@ -32,7 +32,7 @@ class RunRequest(
     thread_id: str | None = None
     user: str | None = None
     tools: bool = False
-    response_format: dict[str, Any] | None | UnsetType = UNSET
+    response_format: dict[str, Any] | UnsetType | None = UNSET
     options: RunOptions = RunOptions()
     timeout_s: Annotated[float, Meta(gt=0, le=604800)] | None = None
     deadline: str | None = None

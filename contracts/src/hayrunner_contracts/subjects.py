@@ -49,6 +49,7 @@ RUNS_BUCKET = "RUNS"
 RUN_BLOBS_BUCKET = "RUN_BLOBS"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 # The server refuses consumer names over 255 bytes; two tokens of 128 and a joint are 257.
 _LONGEST_CONSUMER_NAME = 255
 
@@ -65,11 +66,10 @@ def token(name: str, value: str) -> str:
 def message_id(value: str) -> str:
     """`value` in canonical form, if it is a UUID; `InvalidRequest` otherwise."""
     token("message_id", value)
-    try:
-        parsed = uuid.UUID(value)
-    except ValueError:
-        raise InvalidRequest("message_id: must be a UUID", field="message_id") from None
-    return str(parsed)
+    # Not left to uuid.UUID alone: it lets hyphens stand anywhere, and underscores between digits.
+    if _UUID.fullmatch(value) is None:
+        raise InvalidRequest("message_id: must be a UUID", field="message_id")
+    return str(uuid.UUID(value))
 
 
 def requests(namespace: str, agent: str) -> str:

@@ -1,13 +1,16 @@
 """Errors of the worker.
 
 HayrunnerError
-├── ConfigurationError          settings, agents or options that cannot work; raised before a run starts
+├── ConfigurationError          settings, agents or options that cannot work
 ├── ProviderError               the model's server failed, refused or broke off
-├── StructuredOutputError       the reply does not satisfy the response format, after its repair turn
+├── StructuredOutputError       the reply does not satisfy the response format
+├── StorageError                a thread could not be loaded or saved
 ├── RunStopped                  a run ended early, with a code of the wire contract
 │   ├── MaxTurnsReached
 │   └── InvalidToolCall
+├── UnsupportedResponseFormat   the generator cannot be asked for structured output
 └── UnsupportedOption           an option that the generator or this worker cannot honour
+ToolError                       raised by tools: what the model is to be told
 
 No message holds content: what a user, a model, a tool or a provider wrote travels as data
 attributes, or not at all. Messages are safe to send to a requester.
@@ -25,8 +28,11 @@ __all__ = [
     "MaxTurnsReached",
     "ProviderError",
     "RunStopped",
+    "StorageError",
     "StructuredOutputError",
+    "ToolError",
     "UnsupportedOption",
+    "UnsupportedResponseFormat",
 ]
 
 
@@ -72,6 +78,13 @@ class StructuredOutputError(HayrunnerError):
     def __init__(self, message: str, *, raw: str) -> None:
         super().__init__(message)
         self.raw = raw
+
+
+class StorageError(HayrunnerError):
+    """A thread could not be loaded or saved; the cause is the storage's exception."""
+
+    code: ErrorCode = "storage_error"
+    retryable = True
 
 
 class RunStopped(HayrunnerError):
@@ -122,3 +135,21 @@ class UnsupportedOption(HayrunnerError):
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"options.{field}: {why}")
         self.field = field
+
+
+class UnsupportedResponseFormat(HayrunnerError):
+    """The generator cannot be asked for structured output. Raised before any model call."""
+
+    code: ErrorCode = "invalid_request"
+
+    def __init__(self, generator: str) -> None:
+        super().__init__(f"response_format: {generator} cannot be asked for structured output")
+        self.generator = generator
+
+
+class ToolError(Exception):
+    """Raise it in a tool to tell the model what went wrong: its text becomes the tool's output.
+
+    Any other exception of a tool reaches the model, the consumer and the log as a reference
+    only, because its text may hold what it should not.
+    """

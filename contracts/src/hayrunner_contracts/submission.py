@@ -1,0 +1,156 @@
+"""Handing something in durably: requests and commands, acknowledged, each once."""
+
+import asyncio
+from collections.abc import Mapping
+from uuid import uuid4
+
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client as Connection
+from nats.js.api import PubAck
+
+from hayrunner_contracts.codec import encode
+from hayrunner_contracts.commands import RunCommand
+from hayrunner_contracts.errors import (
+    ClientTimeout,
+    InternalError,
+    Overloaded,
+    PayloadTooLarge,
+    UnknownAgent,
+)
+from hayrunner_contracts.headers import MSG_ID
+from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned
+from hayrunner_contracts.requests import RunRequest
+from hayrunner_contracts.subjects import (
+    AGENT_REQUESTS,
+    RUN_COMMANDS,
+    commands,
+    consumer_name,
+    requests,
+)
+
+__all__ = ["HEADROOM", "Submission"]
+
+HEADROOM = 4096
+"""Bytes of the server's `max_payload` left for headers: the requester's, and those a dead letter
+adds. nats-py checks the body alone, and a server that gets more closes the connection for good."""
+
+_KNOWN_FOR_S = 60.0
+_ACK_TIMEOUT_S = 5.0
+_CONSUMER_TIMEOUT_S = 1.0
+_RETRY_PAUSE_S = 0.25
+
+_STREAM_NOT_FOUND = 10059
+_MESSAGE_TOO_LARGE = 10054
+# A stream at its limit that discards new messages answers "store failed" (10077) with code 503.
+_UNAVAILABLE = 503
+
+
+class Submission:
+    """Publishes requests and commands into their streams.
+
+    A publish without an acknowledgement may have been stored, so it is repeated with the same
+    `Nats-Msg-Id`, which the stream drops if it was.
+    """
+
+    def __init__(self, connection: Connection, namespace: str, *, api: str = JETSTREAM_API) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._jetstream = connection.jetstream(prefix=api)
+        self._known: dict[str, float] = {}
+
+    async def check_agent(self, agent: str) -> None:
+        """`UnknownAgent` if no worker ever served the agent: then its requests have no consumer.
+
+        Asked before publishing, because what is published for nobody stays in the queue. Where the
+        client may not ask, the agent is taken to exist. An agent once seen is not asked for again
+        for a minute.
+        """
+        name = consumer_name(self._namespace, agent)
+        now = asyncio.get_running_loop().time()
+        if self._known.get(agent, 0.0) > now:
+            return
+        try:
+            await self._jetstream.consumer_info(AGENT_REQUESTS, name, timeout=_CONSUMER_TIMEOUT_S)
+        except nats.js.errors.NotFoundError as error:
+            if error.err_code == _STREAM_NOT_FOUND:
+                raise self._not_provisioned(AGENT_REQUESTS) from None
+            raise UnknownAgent(
+                f"no worker ever served agent {agent!r} in namespace {self._namespace!r}"
+            ) from None
+        except nats.errors.ConnectionClosedError:
+            raise ConnectionError("the connection to NATS is closed") from None
+        except nats.errors.Error:
+            pass  # not allowed to ask, or the server is away: the publish will tell
+        self._known[agent] = now + _KNOWN_FOR_S
+
+    async def request(
+        self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
+    ) -> PubAck:
+        """Queue a request; its message id makes it one however often it is sent."""
+        subject = requests(self._namespace, agent)
+        body = encode(request)
+        self.check_size(body, headers)
+        await self.check_agent(agent)
+        identified = {**headers, MSG_ID: request.message_id or ""}
+        return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
+
+    async def command(self, message_id: str, command: RunCommand, timeout: float) -> None:
+        """Store a command for a run."""
+        subject = commands(self._namespace, message_id)
+        body = encode(command)
+        self.check_size(body, {})
+        await self._publish(RUN_COMMANDS, subject, body, {MSG_ID: str(uuid4())}, timeout)
+
+    def check_size(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """`PayloadTooLarge` for what the server, or a dead letter, could not carry."""
+        size = len(body) + sum(len(name) + len(value) + 4 for name, value in headers.items())
+        limit = self._connection.max_payload - HEADROOM
+        if size > limit:
+            raise PayloadTooLarge(f"{size} bytes; this server takes up to {limit}")
+
+    async def _publish(
+        self, stream: str, subject: str, body: bytes, headers: dict[str, str], timeout: float
+    ) -> PubAck:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        why = "no acknowledgement"
+        while (left := end - loop.time()) > 0:
+            try:
+                return await self._jetstream.publish(
+                    subject, body, timeout=min(left, _ACK_TIMEOUT_S), headers=headers
+                )
+            except nats.js.errors.NoStreamResponseError:
+                # Nobody takes the subject: no such stream, or one that is just coming back.
+                await self._check_stream(stream)
+                why = "nothing answers; is JetStream enabled?"
+            except nats.js.errors.APIError as error:
+                raise _refusal(error) from error
+            except nats.errors.ConnectionClosedError as error:
+                raise ConnectionError("the connection to NATS is closed") from error
+            except (nats.errors.TimeoutError, nats.errors.OutboundBufferLimitError):
+                pass  # it may have been stored: again with the same id
+            await asyncio.sleep(min(_RETRY_PAUSE_S, max(0.0, end - loop.time())))
+        raise ClientTimeout(f"not stored in {stream} within {timeout:g} s: {why}")
+
+    async def _check_stream(self, stream: str) -> None:
+        try:
+            await self._jetstream.stream_info(stream)
+        except nats.js.errors.NotFoundError:
+            raise self._not_provisioned(stream) from None
+        except nats.errors.Error:
+            pass  # not allowed to ask, or JetStream is coming back
+
+    @staticmethod
+    def _not_provisioned(stream: str) -> NotProvisioned:
+        return NotProvisioned(
+            f"the server has no stream {stream}: run `hayrunner init` or start a worker"
+        )
+
+
+def _refusal(error: nats.js.errors.APIError) -> Exception:
+    if error.err_code == _MESSAGE_TOO_LARGE:
+        return PayloadTooLarge("larger than the stream takes")
+    if error.code == _UNAVAILABLE:
+        return Overloaded("the queue is at its limit, or has no room to store")
+    return InternalError(f"the stream refused it (JetStream error {error.err_code})")

@@ -1,0 +1,61 @@
+"""What one run owns while it goes on."""
+
+import contextvars
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from haystack.dataclasses import ChatMessage
+
+from hayrunner.adapters.normalize import ChunkNormalizer
+from hayrunner.adapters.outcome import EventSink
+from hayrunner.adapters.settings import RunSettings
+from hayrunner_contracts.events import StreamEvent, Usage
+
+__all__ = ["DiscardEvents", "RunContext", "current_run"]
+
+
+class DiscardEvents:
+    """A sink for runs nobody watches."""
+
+    async def emit(self, event: StreamEvent) -> None:
+        return None
+
+
+@dataclass(kw_only=True)
+class RunContext:
+    """The state of one run: never shared, reached through `current_run` inside the loop.
+
+    `new_messages` are those the run made, in order, as they stand in history. `finish_reason`
+    is set when the loop ends by itself.
+    """
+
+    message_id: str
+    settings: RunSettings
+    sink: EventSink = field(default_factory=DiscardEvents)
+    generator: Any = None
+    generation_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    normalizer: ChunkNormalizer = field(default_factory=ChunkNormalizer)
+    usage: Usage = field(default_factory=Usage)
+    model_calls: int = 0
+    invalid_retries_used: int = 0
+    tool_choice_honoured: bool = False
+    new_messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    finish_reason: str | None = None
+
+    async def emit(self, events: Iterable[StreamEvent]) -> None:
+        """Give events to the sink, in order; waits where the sink does."""
+        for event in events:
+            await self.sink.emit(event)
+
+    @property
+    def last_text(self) -> str | None:
+        """The text of the last assistant message that has any."""
+        for message in reversed(self.new_messages):
+            if message.text and message.role == "assistant":
+                return message.text
+        return None
+
+
+current_run: contextvars.ContextVar[RunContext] = contextvars.ContextVar("hayrunner_run")
+"""The run of the current task: the loop is one object shared by all runs of an agent."""

@@ -1,0 +1,90 @@
+"""Between the contract's messages and Haystack's."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
+
+from hayrunner_contracts import messages as wire
+
+__all__ = [
+    "as_chat_messages",
+    "from_wire",
+    "merge_same_role",
+    "to_wire",
+    "to_wire_parts",
+    "unanswered_calls",
+]
+
+
+def from_wire(message: wire.ChatMessage) -> ChatMessage:
+    """The Haystack message. The wire form was validated, which `from_dict` does not do."""
+    return ChatMessage.from_dict(msgspec.to_builtins(message))
+
+
+def to_wire(message: ChatMessage) -> wire.ChatMessage:
+    """The wire form. Values in `meta` or `extra` that JSON has no form for become their text."""
+    plain = msgspec.to_builtins(message.to_dict(), enc_hook=_as_text, str_keys=True)
+    return msgspec.convert(plain, wire.ChatMessage)
+
+
+def to_wire_parts(result: Any) -> str | list[dict[str, Any]]:
+    """A tool result as it travels: its text, or its content parts."""
+    if isinstance(result, str):
+        return result
+    parts = [part.to_dict() for part in result]
+    return msgspec.to_builtins(parts, enc_hook=_as_text, str_keys=True)
+
+
+def _as_text(value: object) -> str:
+    return str(value)
+
+
+def as_chat_messages(
+    messages: str | ChatMessage | wire.ChatMessage | Iterable[ChatMessage | wire.ChatMessage],
+) -> list[ChatMessage]:
+    """What an author may pass to `run` and `stream`: a text, a message, or messages."""
+    if isinstance(messages, str):
+        return [ChatMessage.from_user(messages)]
+    if isinstance(messages, ChatMessage | wire.ChatMessage):
+        messages = [messages]
+    return [m if isinstance(m, ChatMessage) else from_wire(m) for m in messages]
+
+
+def merge_same_role(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Join neighbouring text-only messages of the same user or assistant by a blank line: some
+    providers refuse two in a row."""
+    merged: list[ChatMessage] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        if last is not None and _mergeable(last, message):
+            text = f"{last.text}\n\n{message.text}"
+            make = ChatMessage.from_user if last.is_from(ChatRole.USER) else _assistant
+            merged[-1] = make(text, name=last.name, meta={**last.meta, **message.meta})
+        else:
+            merged.append(message)
+    return merged
+
+
+def _assistant(text: str, *, name: str | None, meta: dict[str, Any]) -> ChatMessage:
+    return ChatMessage.from_assistant(text, name=name, meta=meta)
+
+
+def _mergeable(first: ChatMessage, second: ChatMessage) -> bool:
+    if first.role != second.role or first.role not in (ChatRole.USER, ChatRole.ASSISTANT):
+        return False
+    if first.name != second.name:
+        return False
+    return all(m.text is not None and len(_parts(m)) == 1 for m in (first, second))
+
+
+def _parts(message: ChatMessage) -> list[Any]:
+    return message.to_dict()["content"]
+
+
+def unanswered_calls(messages: Sequence[ChatMessage]) -> list[ToolCall]:
+    """Tool calls that no tool message answers, in order."""
+    calls = [call for message in messages for call in message.tool_calls]
+    answered = {result.origin.id for message in messages for result in message.tool_call_results}
+    return [call for call in calls if call.id not in answered]

@@ -1,0 +1,39 @@
+# pyright: reportPrivateUsage=false
+"""Every private name of Haystack that is used, in one place.
+
+haystack-ai is held to one minor version because of these. When that version is raised, this
+file is what has to be read against the new one; tests/unit/test_haystack_internals.py fails
+where a name is gone or takes other arguments.
+"""
+
+from haystack.components.agents.agent import (
+    _check_duplicate_tool_names as check_duplicate_tool_names,
+)
+from haystack.components.agents.agent import (
+    _pending_tool_call_messages_from_state as pending_tool_call_messages,
+)
+from haystack.components.agents.agent import _record_context_tokens as record_context_tokens
+from haystack.components.agents.agent import _record_llm_usage as record_llm_usage
+from haystack.components.agents.agent import _record_tool_calls as record_tool_calls
+from haystack.components.agents.agent import _run_hooks_async as run_hooks
+from haystack.components.agents.tool_calling import _build_tool_result_message as build_tool_message
+from haystack.components.agents.tool_calling import _create_tool_span as create_tool_span
+from haystack.components.agents.tool_calling import (
+    _merge_tool_outputs_into_state as merge_tool_outputs,
+)
+from haystack.components.agents.tool_calling import _prepare_tool_args as prepare_tool_args
+from haystack.components.agents.tool_calling import _schedule_tool_calls as schedule_tool_calls
+
+__all__ = [
+    "build_tool_message",
+    "check_duplicate_tool_names",
+    "create_tool_span",
+    "merge_tool_outputs",
+    "pending_tool_call_messages",
+    "prepare_tool_args",
+    "record_context_tokens",
+    "record_llm_usage",
+    "record_tool_calls",
+    "run_hooks",
+    "schedule_tool_calls",
+]

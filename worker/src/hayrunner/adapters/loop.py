@@ -1,0 +1,247 @@
+"""The agent loop: Haystack's Agent with the step made ours.
+
+Haystack keeps its part: prompts, state, hooks, tool selection, toolsets, spans. One private
+method is overridden, `_run_step_async`, because what happens inside a step is what this project
+promises things about: which model calls are made, which tool calls are run, in which order
+events appear, and that an empty or malformed reply never makes it loop. haystack-ai is held to
+one minor version for it, and tests/unit/test_haystack_internals.py fails when the method changes.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from haystack import tracing
+from haystack.components.agents import Agent as HaystackAgent
+from haystack.components.agents.state import State, replace_values
+from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
+from haystack.tools import Tool, flatten_tools_or_toolsets
+from msgspec import UNSET
+
+from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.context import RunContext, current_run
+from hayrunner.adapters.convert import to_wire_parts
+from hayrunner.adapters.model_call import call_model
+from hayrunner.adapters.parameters import check_tool_choice
+from hayrunner.adapters.tool_batch import ToolBatch, invalid_call_feedback
+from hayrunner.errors import InvalidToolCall
+from hayrunner_contracts.events import StreamEvent, ToolExecutionCommitted, ToolOutput
+
+__all__ = ["LoopAgent", "loop_agent"]
+
+# The loop counts model calls per run; Haystack's own limit, per agent, must not come first.
+_NO_LIMIT = 2**31 - 1
+_LENGTH, _FILTER, _TEXT = "length", "content_filter", "text"
+
+
+def loop_agent(agent: HaystackAgent) -> "LoopAgent":
+    """An agent configured like `agent`, sharing its generator, tools and hooks, whose steps are
+    this module's. An author's subclass keeps its other overrides."""
+    if isinstance(agent, LoopAgent):
+        return agent
+    base = type(agent)
+    cls = (
+        LoopAgent
+        if base is HaystackAgent
+        else cast("type[LoopAgent]", type(f"Loop{base.__name__}", (LoopAgent, base), {}))
+    )
+    names = [name for name in inspect.signature(base.__init__).parameters if name != "self"]
+    settings: dict[str, Any] = {name: getattr(agent, name) for name in names}
+    settings |= {"max_agent_steps": _NO_LIMIT, "streaming_callback": None}
+    return cls(**settings)
+
+
+class LoopAgent(HaystackAgent):
+    """Haystack's Agent, driven by the run in `current_run`."""
+
+    def _initialize_fresh_execution(self, *args: Any, **kwargs: Any) -> Any:
+        context = super()._initialize_fresh_execution(*args, **kwargs)
+        run = current_run.get()
+        preamble = run.settings.preamble
+        if preamble is not UNSET:
+            messages: list[ChatMessage] = context.state.data["messages"]
+            rest = list(messages)
+            while rest and rest[0].is_from(ChatRole.SYSTEM):
+                del rest[0]
+            if preamble is not None:
+                rest.insert(0, ChatMessage.from_system(preamble))
+            context.state.set("messages", rest, handler_override=replace_values)
+        tools = flatten_tools_or_toolsets(context.tools)
+        check_tool_choice(run.settings.tool_choice, [tool.name for tool in tools])
+        return context
+
+    async def continue_after_exit(self, exe_context: Any) -> bool:
+        """Run `on_exit` hooks: whether one of them keeps the run going."""
+        return await self._continue_after_exit_hooks_async(exe_context=exe_context)
+
+    def exit_tool(self, calls: list[ToolCall], messages: list[ChatMessage]) -> str | None:
+        """The name of the tool whose success ends the run, if one does."""
+        asked = [ChatMessage.from_assistant(tool_calls=calls)]
+        return self._check_exit_conditions(llm_messages=asked, tool_messages=messages)
+
+    async def _run_step_async(self, exe_context: Any, agent_span: Any) -> bool:
+        run = current_run.get()
+        with tracing.tracer.trace(
+            "haystack.agent.step",
+            tags={"haystack.agent.step": exe_context.counter},
+            parent_span=agent_span,
+        ):
+            return await _Step(self, exe_context, run).run()
+
+
+class _Step:
+    """One step: a model call, and the tools it asks for."""
+
+    def __init__(self, agent: LoopAgent, exe_context: Any, run: RunContext) -> None:
+        self.agent = agent
+        self.exe = exe_context
+        self.run_context = run
+        self.state: State = exe_context.state
+
+    async def run(self) -> bool:
+        """Whether the loop goes on."""
+        tools = self._current_tools()
+        await self._hooks("before_llm")
+        if (reason := self.state.data.get("stop_run")) is not None:
+            return self._end(reason, "stopped")
+        reply = await self._call_model(tools)
+        if not reply.tool_calls:
+            return await self._end_with_reply(reply)
+        await self._hooks("before_tool")
+        exit_tool = await self._run_tools(reply, {tool.name: tool for tool in tools})
+        self._count_step()
+        if exit_tool is not None:
+            self._end(exit_tool, "tool")
+            return await self._continue_after_exit()
+        return True
+
+    def _current_tools(self) -> list[Tool]:
+        # Flattened at every step: a dynamic toolset may have found tools in the one before.
+        tools = flatten_tools_or_toolsets(self.exe.tools)
+        internals.check_duplicate_tool_names(tools=tools)
+        self.state.set("tools", tools, handler_override=replace_values)
+        return tools
+
+    async def _hooks(self, point: Any) -> None:
+        await internals.run_hooks(hooks=self.agent.hooks, hook_point=point, state=self.state)
+
+    async def _call_model(self, tools: list[Tool]) -> ChatMessage:
+        run = self.run_context
+        generator = run.generator or self.agent.chat_generator
+        reply = await call_model(run, generator, self.state.data["messages"], tools)
+        if reply.tool_calls:
+            run.tool_choice_honoured = True
+        self.state.set("messages", [reply])
+        internals.record_llm_usage(self.state, [reply])
+        internals.record_context_tokens(self.state, [reply])
+        return reply
+
+    async def _end_with_reply(self, reply: ChatMessage) -> bool:
+        """A reply without tool calls ends the run, an empty one too: asking again would loop."""
+        self._count_step()
+        reason = reply.meta.get("finish_reason")
+        if reason in (_LENGTH, _FILTER):
+            self._end(reason, reason)
+        else:
+            self._end(_TEXT, "stop")
+        return await self._continue_after_exit()
+
+    def _end(self, exit_reason: str, finish_reason: str) -> bool:
+        self.state.set("exit_reason", exit_reason)
+        self.run_context.finish_reason = finish_reason
+        return False
+
+    def _count_step(self) -> None:
+        self.exe.counter += 1
+        self.state.set("step_count", self.exe.counter)
+
+    async def _continue_after_exit(self) -> bool:
+        return await self.agent.continue_after_exit(self.exe)
+
+    async def _run_tools(self, reply: ChatMessage, tools: Mapping[str, Tool]) -> str | None:
+        """Run what `before_tool` hooks left of the reply's calls; the name of the tool that ends
+        the run, if one does."""
+        pending = _pending_calls(self.state)
+        feedback = {id(call): invalid_call_feedback(call, tools) for call in pending}
+        valid = [call for call in pending if feedback[id(call)] is None]
+        if len(valid) < len(pending):
+            self._count_invalid()
+        batch = ToolBatch(
+            calls=valid,
+            tools=tools,
+            state=self.state,
+            concurrency=self.run_context.settings.tool_concurrency,
+            raise_on_failure=self.agent.raise_on_tool_invocation_failure,
+        )
+        ran = iter(await batch.run() if valid else [])
+        messages = [
+            next(ran)
+            if (text := feedback[id(call)]) is None
+            else ChatMessage.from_tool(tool_result=text, origin=call, error=True)
+            for call in pending
+        ]
+        self.state.set("messages", messages)
+        internals.record_tool_calls(self.state, messages)
+        await self._hooks("after_tool")
+        await self._report(reply.tool_calls, valid)
+        if self.agent.exit_conditions == ["text"] or not pending:
+            return None
+        return self.agent.exit_tool(pending, messages)
+
+    def _count_invalid(self) -> None:
+        run = self.run_context
+        limit = run.settings.max_invalid_tool_call_retries
+        if run.invalid_retries_used >= limit:
+            raise InvalidToolCall(limit, messages=run.new_messages)
+        run.invalid_retries_used += 1
+
+    async def _report(self, announced: Sequence[ToolCall], ran: Sequence[ToolCall]) -> None:
+        """Events and history of the step's calls, in call order, as the hooks left them."""
+        run = self.run_context
+        results = _results_by_call(self.state.data["messages"])
+        committed = {call.id: call for call in ran}
+        events: list[StreamEvent] = []
+        for record, call in zip(run.normalizer.calls, announced, strict=True):
+            if executed := committed.get(call.id):
+                events.append(
+                    ToolExecutionCommitted(
+                        tool_call_id=record.id,
+                        tool_name=executed.tool_name,
+                        tool_input=executed.arguments,
+                        step=run.normalizer.step,
+                    )
+                )
+            message = results.get(call.id)
+            record.answered = True
+            events.append(_output(record.id, message, run.normalizer.step))
+            run.new_messages.append(
+                message or ChatMessage.from_tool(tool_result="", origin=call, error=False)
+            )
+        await run.emit(events)
+
+
+def _pending_calls(state: State) -> list[ToolCall]:
+    return [
+        call
+        for message in internals.pending_tool_call_messages(state)
+        for call in message.tool_calls
+    ]
+
+
+def _results_by_call(messages: Sequence[ChatMessage]) -> dict[str | None, ChatMessage]:
+    return {
+        result.origin.id: message for message in messages for result in message.tool_call_results
+    }
+
+
+def _output(call_id: str, message: ChatMessage | None, step: int) -> ToolOutput:
+    if message is None or message.tool_call_result is None:
+        # A hook took the result out of the conversation: the consumer is not shown it, either.
+        return ToolOutput(tool_call_id=call_id, tool_output="", step=step)
+    result = message.tool_call_result
+    return ToolOutput(
+        tool_call_id=call_id,
+        tool_output=to_wire_parts(result.result),
+        is_error=result.error,
+        step=step,
+    )

@@ -1,0 +1,349 @@
+"""From a generator's chunks to stream events: pure, one per run.
+
+Chunks are not to be trusted with structure. `index` restarts with every model call and is shared
+by text, calls and results; ids may be missing, empty, repeated or the same for several calls;
+`start` and `finish_reason` mark nothing reliably. So open calls are keyed by (step, delta index),
+a different id at an index is a new call, ids are made unique within the run, and what chunks
+leave open is closed from the reply they belong to.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall, ToolCallDelta
+
+from hayrunner.errors import ProviderError
+from hayrunner_contracts.events import (
+    ModelCallEnd,
+    ReasoningChunk,
+    StreamEvent,
+    TextChunk,
+    ToolCallStart,
+    ToolInputChunk,
+    ToolInputComplete,
+    ToolOutput,
+    Usage,
+)
+
+__all__ = ["INVALID_ARGUMENTS", "CallRecord", "ChunkNormalizer", "parse_arguments", "usage_from"]
+
+INVALID_ARGUMENTS = "invalid_arguments"
+"""The key in `ToolCall.extra` under which the raw text of arguments that are no object stands."""
+
+
+@dataclass(kw_only=True)
+class CallRecord:
+    """One tool call of a run, from its first delta to its output."""
+
+    id: str
+    provider_id: str
+    tool_name: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+    announced: bool = False
+    completed: bool = False
+    answered: bool = False
+
+    @property
+    def arguments_text(self) -> str:
+        return "".join(self.pieces)
+
+
+class ChunkNormalizer:
+    """Turns the chunks and replies of one run into its events."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.open = False
+        self.refused = False
+        self.failed = False
+        self._pieces: list[str] = []
+        self._reasoning_pieces: list[str] = []
+        self._usage: Mapping[str, Any] | None = None
+        self._model: str | None = None
+        self._finish_reason: str | None = None
+        self._at_index: dict[int, CallRecord] = {}
+        self._calls: list[CallRecord] = []
+        self._used_ids: set[str] = set()
+
+    def begin_step(self, used_ids: Iterator[str] | None = None) -> None:
+        """A model call begins. `used_ids` are ids of the history that may not come again."""
+        self.step += 1
+        self.open = True
+        self.refused = self.failed = False
+        self._pieces, self._reasoning_pieces = [], []
+        self._usage = self._model = self._finish_reason = None
+        self._at_index, self._calls = {}, []
+        if used_ids is not None:
+            self._used_ids.update(used_ids)
+
+    @property
+    def calls(self) -> list[CallRecord]:
+        """The calls of the current step, in call order."""
+        return self._calls
+
+    @property
+    def finished(self) -> bool:
+        """Whether the provider said that the current model call is complete."""
+        return self._finish_reason is not None
+
+    @property
+    def partial_text(self) -> str:
+        """The text of the current step so far."""
+        return "".join(self._pieces)
+
+    def feed(self, chunk: StreamingChunk) -> list[StreamEvent]:
+        """The events of one chunk, usually one or none."""
+        if chunk.content:
+            self._pieces.append(chunk.content)
+            self._note(chunk)
+            return [TextChunk(content=chunk.content, step=self.step)]
+        if chunk.tool_calls:
+            self._note(chunk)
+            return [event for delta in chunk.tool_calls for event in self._delta(delta)]
+        if chunk.reasoning is not None:
+            text = chunk.reasoning.reasoning_text
+            if not text:
+                return []
+            self._reasoning_pieces.append(text)
+            return [ReasoningChunk(content=text, step=self.step)]
+        self._note(chunk)
+        return self._special(chunk.meta)
+
+    def _note(self, chunk: StreamingChunk) -> None:
+        meta = chunk.meta
+        if not meta:
+            return
+        if chunk.finish_reason:
+            self._finish_reason = chunk.finish_reason
+        if usage := meta.get("usage"):
+            self._usage = usage
+        elif response := meta.get("response"):
+            # The Responses API: usage is inside the closing event.
+            self._usage = response.get("usage") or self._usage
+            self._model = response.get("model") or self._model
+        if model := meta.get("model"):
+            self._model = model
+
+    def _special(self, meta: Mapping[str, Any]) -> list[StreamEvent]:
+        """Events of the Responses API that Haystack passes on as empty chunks."""
+        kind = meta.get("type")
+        if kind == "response.refusal.delta" and meta.get("delta"):
+            self.refused = True
+            text = str(meta["delta"])
+            self._pieces.append(text)
+            return [TextChunk(content=text, step=self.step)]
+        if kind in ("response.failed", "error"):
+            self.failed = True
+        return []
+
+    def _delta(self, delta: ToolCallDelta) -> Iterator[StreamEvent]:
+        call = self._at_index.get(delta.index)
+        if call is None or _is_another(call, delta):
+            call = self._open(delta.id or "", delta.index)
+        if delta.tool_name and not call.tool_name:
+            call.tool_name = delta.tool_name
+        if call.tool_name and not call.announced:
+            yield self._announce(call)
+            if call.pieces:
+                yield self._input(call, call.arguments_text)
+        if delta.arguments:
+            call.pieces.append(delta.arguments)
+            if call.announced:
+                yield self._input(call, delta.arguments)
+
+    def _open(self, provider_id: str, index: int) -> CallRecord:
+        call = CallRecord(id=self._unique_id(provider_id), provider_id=provider_id)
+        self._at_index[index] = call
+        self._calls.append(call)
+        return call
+
+    def _unique_id(self, wanted: str) -> str:
+        chosen = wanted if wanted and wanted not in self._used_ids else f"call_{uuid.uuid4().hex}"
+        self._used_ids.add(chosen)
+        return chosen
+
+    def _announce(self, call: CallRecord) -> ToolCallStart:
+        call.announced = True
+        return ToolCallStart(tool_call_id=call.id, tool_name=call.tool_name, step=self.step)
+
+    def _input(self, call: CallRecord, text: str) -> ToolInputChunk:
+        return ToolInputChunk(tool_call_id=call.id, input_chunk=text, step=self.step)
+
+    def close_step(self, reply: ChatMessage | None) -> tuple[ChatMessage, list[StreamEvent]]:
+        """The reply as it is to stand in history, and the events that its chunks left open.
+
+        Raises `ProviderError` where a chunk said that the model call failed.
+        """
+        if self.failed:
+            # The step stays open: what there was of the message is the run's partial answer.
+            raise ProviderError("the model's server reported a failure in its stream")
+        self.open = False
+        events: list[StreamEvent] = []
+        text = reply.text if reply is not None else None
+        if text and not self._pieces:
+            self._pieces.append(text)
+            events.append(TextChunk(content=text, step=self.step))
+        calls = self._reconcile(reply.tool_calls if reply is not None else [])
+        for record, call in zip(self._calls, calls, strict=True):
+            events.extend(self._complete(record, call))
+        meta = dict(reply.meta) if reply is not None else {}
+        events.append(self._model_call_end(meta, bool(calls)))
+        message = ChatMessage.from_assistant(
+            text=self.partial_text or None,
+            tool_calls=calls,
+            reasoning=self._reasoning_of(reply),
+            name=reply.name if reply is not None else None,
+            meta=meta,
+        )
+        return message, events
+
+    def _reasoning_of(self, reply: ChatMessage | None) -> Any:
+        if reply is not None and reply.reasoning is not None:
+            return reply.reasoning
+        return "".join(self._reasoning_pieces) or None
+
+    def _complete(self, record: CallRecord, call: ToolCall) -> Iterator[StreamEvent]:
+        if not record.announced:
+            record.tool_name = call.tool_name
+            yield self._announce(record)
+        record.completed = True
+        raw = (call.extra or {}).get(INVALID_ARGUMENTS)
+        yield ToolInputComplete(
+            tool_call_id=record.id,
+            tool_name=call.tool_name,
+            tool_input=call.arguments if raw is None else raw,
+            step=self.step,
+        )
+
+    def _model_call_end(self, meta: dict[str, Any], has_calls: bool) -> ModelCallEnd:
+        usage = meta.get("usage") or self._usage
+        reason = meta.get("finish_reason") or self._finish_reason
+        if self.refused:
+            reason = "content_filter"
+        meta["finish_reason"] = reason or ("tool_calls" if has_calls else "stop")
+        if usage and not meta.get("usage"):
+            meta["usage"] = usage
+        model = meta.get("model") or self._model
+        return ModelCallEnd(
+            model=str(model) if model else None,
+            finish_reason=str(meta["finish_reason"]),
+            usage=usage_from(usage) if usage else None,
+            step=self.step,
+        )
+
+    def _reconcile(self, reply_calls: list[ToolCall]) -> list[ToolCall]:
+        """One `ToolCall` per record, in call order.
+
+        A generator may have dropped a call whose arguments it could not parse, joined calls that
+        share an index, or given none an id. The chunks are the ground truth where there are any;
+        the reply's own objects are kept where they match, for the provider's `extra`.
+        """
+        if not self._calls:
+            for call in reply_calls:
+                record = self._open(call.id or "", len(self._calls))
+                record.tool_name = call.tool_name
+        left = list(reply_calls)
+        calls: list[ToolCall] = []
+        for record in self._calls:
+            arguments, raw = parse_arguments(record.arguments_text)
+            match = _take_match(left, record, arguments if record.pieces else None)
+            if match is not None:
+                calls.append(
+                    ToolCall(
+                        tool_name=match.tool_name,
+                        arguments=match.arguments,
+                        id=record.id,
+                        extra=match.extra,
+                    )
+                )
+            else:
+                extra = None if raw is None else {INVALID_ARGUMENTS: raw}
+                calls.append(
+                    ToolCall(
+                        tool_name=record.tool_name, arguments=arguments, id=record.id, extra=extra
+                    )
+                )
+        return calls
+
+    def close_open_calls(self, why: str) -> list[StreamEvent]:
+        """An error output for every call of this step that has none: the run ends early."""
+        events: list[StreamEvent] = []
+        for call in self._calls:
+            if call.answered or not call.announced:
+                continue
+            call.answered = True
+            events.append(
+                ToolOutput(tool_call_id=call.id, tool_output=why, is_error=True, step=self.step)
+            )
+        return events
+
+
+def _is_another(call: CallRecord, delta: ToolCallDelta) -> bool:
+    """Whether a delta at the index of an open call begins a new one."""
+    if delta.id and call.provider_id:
+        return delta.id != call.provider_id
+    if not (delta.tool_name and delta.arguments and call.pieces):
+        return False
+    # Without ids, a name that comes again with arguments, after arguments that were whole.
+    return parse_arguments(call.arguments_text)[1] is None
+
+
+def _take_match(
+    left: list[ToolCall], record: CallRecord, arguments: dict[str, Any] | None
+) -> ToolCall | None:
+    for position, call in enumerate(left):
+        same_id = bool(call.id) and call.id in (record.id, record.provider_id)
+        same_call = call.tool_name == record.tool_name and call.arguments == arguments
+        as_is = arguments is None or INVALID_ARGUMENTS in (call.extra or {})
+        if same_call or (same_id and as_is):
+            return left.pop(position)
+    return None
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
+    """The arguments object of a call, and the raw text where it is none. No text is no
+    arguments: `({}, None)`."""
+    if not text.strip():
+        return {}, None
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}, text
+    if isinstance(value, dict):
+        return value, None  # pyright: ignore[reportUnknownVariableType]
+    return ({}, None) if value is None else ({}, text)
+
+
+def usage_from(usage: Mapping[str, Any]) -> Usage:
+    """Token counts from either spelling: prompt/completion (chat completions) or input/output
+    (Responses, Anthropic)."""
+    input_tokens = _count(usage, "input_tokens", "prompt_tokens")
+    output_tokens = _count(usage, "output_tokens", "completion_tokens")
+    cached = _details(usage, "input_tokens_details", "prompt_tokens_details")
+    reasoning = _details(usage, "output_tokens_details", "completion_tokens_details")
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        total_tokens=_count(usage, "total_tokens") or input_tokens + output_tokens,
+        cached_input_tokens=_count(cached, "cached_tokens"),
+        reasoning_tokens=_count(reasoning, "reasoning_tokens"),
+    )
+
+
+def _count(usage: Mapping[str, Any], *names: str) -> int:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return int(value)
+    return 0
+
+
+def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, Mapping):
+            return value
+    return {}

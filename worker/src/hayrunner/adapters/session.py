@@ -1,0 +1,181 @@
+"""One run in this process: drive it, end it early when told to, and say how it ended."""
+
+import asyncio
+import logging
+import traceback
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hayrunner.adapters.context import RunContext, current_run
+from hayrunner.adapters.convert import to_wire
+from hayrunner.adapters.outcome import RunOutcome, StopCode
+from hayrunner.adapters.writer import StreamWriter, close_history
+from hayrunner.errors import HayrunnerError, UnsupportedOption
+from hayrunner_contracts.errors import RunError, RunFailure
+from hayrunner_contracts.events import Error, FinishReason, MessageEnd, StreamEvent
+from hayrunner_contracts.results import RunStatus
+
+__all__ = ["LoopSession"]
+
+logger = logging.getLogger(__name__)
+
+Body = Callable[[RunContext], Awaitable[Any]]
+
+_FINISH_REASONS: dict[str | None, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content_filter",
+    "tool": "tool",
+    "stopped": "stopped",
+}
+
+
+class LoopSession:
+    """Runs `body` for one run and turns whatever happens into events and an outcome.
+
+    `body` gets the run and returns its answer. Everything between `message_start` and
+    `stream_end`, both exclusive, is emitted here or below.
+    """
+
+    def __init__(self, run: RunContext, body: Body, *, writer: StreamWriter | None = None) -> None:
+        self._run = run
+        self._body = body
+        self._writer = writer
+        self._task: asyncio.Task[Any] | None = None
+        self._stopped: tuple[StopCode, str] | None = None
+
+    def stop(self, code: StopCode, message: str) -> None:
+        """End the run early; the first code stands."""
+        if self._stopped is not None:
+            return
+        self._stopped = (code, message)
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self) -> RunOutcome:
+        """See `serving.served.RunSession`."""
+        if self._stopped is None:
+            await self._drive()
+        status, finish_reason, failure, answer = self._ending()
+        if status != "completed":
+            close_history(self._run, finish_reason, _why(failure))
+        events: list[StreamEvent] = []
+        if status != "completed":
+            events.extend(self._run.normalizer.close_open_calls(_why(failure)))
+        messages = [to_wire(message) for message in self._run.new_messages]
+        if self._writer is not None:
+            try:
+                await self._writer.store(messages)
+            except HayrunnerError as error:
+                logger.warning("run %s: %s", self._run.message_id, error)
+                if failure is None:
+                    status, finish_reason, failure = "failed", "error", _failure(error)
+        if failure is not None and failure.code != "cancelled":
+            events.append(
+                Error(
+                    error_code=failure.code,
+                    error_message=failure.message,
+                    retryable=failure.retryable,
+                    ref=failure.ref,
+                )
+            )
+        events.append(MessageEnd(finish_reason=finish_reason, usage=self._run.usage))
+        await self._run.emit(events)
+        return RunOutcome(
+            status=status,
+            answer=answer,
+            finish_reason=finish_reason,
+            usage=self._run.usage,
+            model_calls=self._run.model_calls,
+            error=failure,
+            messages=messages,
+        )
+
+    async def _drive(self) -> None:
+        token = current_run.set(self._run)
+        try:
+            self._task = asyncio.ensure_future(self._body(self._run))
+        finally:
+            current_run.reset(token)
+        try:
+            await asyncio.wait([self._task])
+        except asyncio.CancelledError:
+            # Not our stop: the worker goes away. The run is not over, so nothing is said of it.
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()
+            raise
+
+    def _ending(self) -> tuple[RunStatus, FinishReason, RunFailure | None, Any]:
+        task, run = self._task, self._run
+        error: BaseException | None = None
+        if task is not None and not task.cancelled():
+            error = task.exception()
+            if error is None:
+                # Done, even if somebody said stop a moment too late.
+                return self._ended_by_itself(task.result())
+        if self._stopped is not None:
+            code, message = self._stopped
+            status: RunStatus = "cancelled" if code == "cancelled" else "failed"
+            return status, "cancelled", RunFailure(code=code, message=message), _partial(run)
+        if error is None:
+            error = RuntimeError("the run was cancelled from inside")
+        failure = _failure(error)
+        finish: FinishReason = "max_turns" if failure.code == "max_turns" else "error"
+        if failure.code == "stopped":
+            finish = "stopped"
+        return "failed", finish, failure, _partial(run)
+
+    def _ended_by_itself(
+        self, answer: Any
+    ) -> tuple[RunStatus, FinishReason, RunFailure | None, Any]:
+        finish = _FINISH_REASONS.get(self._run.finish_reason, "stop")
+        if finish == "stopped":
+            failure = RunFailure(code="stopped", message="a hook stopped the run")
+            return "failed", finish, failure, answer
+        return "completed", finish, None, answer
+
+
+def _partial(run: RunContext) -> str | None:
+    """What there is of an answer when a run ends early."""
+    if run.normalizer.open and run.normalizer.partial_text:
+        return run.normalizer.partial_text
+    last = run.new_messages[-1] if run.new_messages else None
+    return last.text if last is not None else None
+
+
+def _why(failure: RunFailure | None) -> str:
+    code = failure.code if failure is not None else "internal"
+    return f"This call has no result: the run ended first ({code})."
+
+
+def _failure(error: BaseException) -> RunFailure:
+    """The wire form of what ended a run. An exception nobody planned for becomes a reference:
+    its text may hold content, so the log gets its type and where it was raised."""
+    known = _known(error)
+    if isinstance(known, RunError):
+        return known.to_wire()
+    if known is not None:
+        field = f"options.{known.field}" if isinstance(known, UnsupportedOption) else None
+        return RunFailure(
+            code=known.code, message=str(known), retryable=known.retryable, field=field
+        )
+    ref = uuid.uuid4().hex[:12]
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
+    logger.error("unexpected %s at %s (ref %s)", type(error).__qualname__, where, ref)
+    return RunFailure(code="internal", message=f"the run failed unexpectedly (ref {ref})", ref=ref)
+
+
+def _known(error: BaseException) -> HayrunnerError | RunError | None:
+    """A pipeline wraps what its components raise: look through to the cause."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, HayrunnerError | RunError):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__
+    return None

@@ -1,0 +1,106 @@
+"""What one run may do: the agent's own settings with the request's options over them."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from hayrunner.errors import UnsupportedOption
+from hayrunner_contracts.messages import ChatMessage
+from hayrunner_contracts.options import NamedTool, RunOptions, ToolChoice
+
+__all__ = ["DEFAULT_INVALID_TOOL_CALL_RETRIES", "Parameters", "RunSettings", "resolve_settings"]
+
+DEFAULT_INVALID_TOOL_CALL_RETRIES = 2
+
+# Options of the contract that this version does not honour yet: refused, never dropped.
+_NOT_YET = (
+    "documents",
+    "tool_choice_every_step",
+    "tool_context",
+    "hooks",
+    "token_budget",
+    "then_format",
+    "on_busy_thread",
+)
+
+# `max_turns: null` removes the limit; the deadline and the author's own hooks remain.
+_UNLIMITED = 2**31 - 1
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Changes to the provider parameters of a generator, in the order they apply."""
+
+    replace: dict[str, Any] | UnsetType | None = UNSET
+    merge: dict[str, Any] | UnsetType | None = UNSET
+    temperature: float | UnsetType | None = UNSET
+    max_tokens: int | UnsetType | None = UNSET
+
+    @property
+    def untouched(self) -> bool:
+        return all(
+            value is UNSET
+            for value in (self.replace, self.merge, self.temperature, self.max_tokens)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Resolved settings of one run. `max_turns` counts model calls."""
+
+    max_turns: int = 6
+    preamble: str | UnsetType | None = UNSET
+    history: list[ChatMessage] | None = None
+    memory: bool = True
+    parameters: Parameters = field(default_factory=Parameters)
+    tool_choice: ToolChoice | None = None
+    tool_concurrency: int = 1
+    max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
+    record_content_telemetry: bool = False
+
+    @property
+    def forces_a_tool(self) -> bool:
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
+
+def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
+    """`defaults` with the request's options over them: absent keeps, null clears.
+
+    Raises `UnsupportedOption` for an option of the contract that is not honoured here.
+    """
+    for name in _NOT_YET:
+        if getattr(options, name) is not UNSET:
+            raise UnsupportedOption(name, "this worker's version does not support it")
+    history = None if options.history is UNSET else options.history or []
+    concurrency = _or(options.tool_concurrency, defaults.tool_concurrency, cleared=1)
+    return replace(
+        defaults,
+        max_turns=_or(options.max_turns, defaults.max_turns, cleared=_UNLIMITED),
+        preamble=defaults.preamble if options.preamble is UNSET else options.preamble,
+        history=history,
+        memory=history is None and bool(_or(options.memory, defaults.memory, cleared=True)),
+        parameters=Parameters(
+            replace=options.replace_params,
+            merge=options.merge_params,
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+        ),
+        tool_choice=defaults.tool_choice if options.tool_choice is UNSET else options.tool_choice,
+        tool_concurrency=max(1, concurrency),
+        max_invalid_tool_call_retries=_or(
+            options.max_invalid_tool_call_retries,
+            defaults.max_invalid_tool_call_retries,
+            cleared=0,
+        ),
+        record_content_telemetry=bool(
+            _or(options.record_content_telemetry, defaults.record_content_telemetry, cleared=False)
+        ),
+    )
+
+
+def _or(value: _T | UnsetType | None, default: _T, *, cleared: _T) -> _T:
+    if value is UNSET:
+        return default
+    return cleared if value is None else value  # pyright: ignore[reportReturnType]

@@ -1,0 +1,309 @@
+"""What an agent author writes: a class with a name, a model and tools."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, ClassVar, cast
+
+from haystack.components.agents import Agent as HaystackAgent
+from haystack.dataclasses import ChatMessage
+from haystack.tools import Tool, Toolset, create_tool_from_function
+from msgspec import UNSET
+from pydantic import BaseModel
+
+from hayrunner.adapters.body import RunBody, loop_body
+from hayrunner.adapters.context import RunContext
+from hayrunner.adapters.convert import as_chat_messages
+from hayrunner.adapters.loop import LoopAgent, loop_agent
+from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.adapters.run import Messages, Run
+from hayrunner.adapters.session import LoopSession
+from hayrunner.adapters.settings import (
+    DEFAULT_INVALID_TOOL_CALL_RETRIES,
+    RunSettings,
+    resolve_settings,
+)
+from hayrunner.adapters.stream import Stream
+from hayrunner.adapters.structured import ResponseFormat
+from hayrunner.adapters.writer import StreamWriter
+from hayrunner.errors import ConfigurationError
+from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
+from hayrunner.storage.base import BaseStorageAdapter
+from hayrunner.storage.memory import InMemoryThreads
+from hayrunner_contracts.errors import error_from_wire
+from hayrunner_contracts.events import StreamEvent
+from hayrunner_contracts.options import RunOptions
+from hayrunner_contracts.requests import RunRequest
+
+__all__ = ["Agent", "ToolSource"]
+
+ToolSource = Tool | Toolset | Callable[..., Any]
+
+
+class Agent:
+    """An agent. A subclass with `name`, `model` and `tools` is enough.
+
+    Class attributes are the agent's settings; methods named `get_…` may be overridden where a
+    setting depends on the thread or the user. One instance serves all runs of a process, so
+    nothing about a run may be kept on it.
+
+    `tools` are Haystack tools, toolsets, or plain functions with type hints and a docstring.
+    `tool_concurrency` tools of one step run at once, `max_agent_steps` model calls are made at
+    most; both are defaults that a request's options override. `max_history` is how many
+    messages of a thread are sent, None for all. `hooks` are Haystack hooks by hook point.
+    """
+
+    name: str = ""
+    model: str | None = None
+    instructions: str | None = None
+    tools: Sequence[ToolSource] = ()
+    hooks: ClassVar[dict[str, list[Any]]] = {}
+    max_agent_steps: int = 6
+    tool_concurrency: int = 1
+    max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
+    response_format: type[BaseModel] | dict[str, Any] | None = None
+    max_history: int | None = None
+    record_content_telemetry: bool = False
+
+    def __init__(self) -> None:
+        self._llm: Any = None
+        self._loop: LoopAgent | None = None
+        self._tools: dict[int, Tool] = {}
+        self._threads = InMemoryThreads()
+
+    # --- what an author may override -------------------------------------------------------
+
+    def get_llm(self) -> Any:
+        """The chat generator, made once per instance and shared by all runs.
+
+        The default speaks to any OpenAI-compatible server: `OPENAI_API_KEY` and
+        `OPENAI_BASE_URL` say which.
+        """
+        if not self.model:
+            raise ConfigurationError(
+                f"agent {self.name or type(self).__name__} has no model: set `model`, "
+                "or override get_llm()"
+            )
+        return OpenAICompatibleChatGenerator(model=self.model)
+
+    def get_tools(
+        self, thread_id: str | None = None, user: str | None = None
+    ) -> Sequence[ToolSource]:
+        """The tools of one run."""
+        return self.tools
+
+    def get_system_prompt(self) -> str | None:
+        """The system prompt; sent as it is, never treated as a template."""
+        return self.instructions
+
+    def get_run_adapter(self, thread_id: str | None = None, user: str | None = None) -> Any:
+        """What answers headless runs that use no tools."""
+        return Run(self.llm, instructions=self.get_system_prompt())
+
+    def get_pipeline_adapter(self, thread_id: str | None = None, user: str | None = None) -> Stream:
+        """What answers streaming runs."""
+        return Stream(
+            self.loop,
+            storage=self.get_storage(thread_id),
+            tools=self.run_tools(thread_id, user),
+            system_prompt=self.get_system_prompt(),
+        )
+
+    def get_storage(self, thread_id: str | None) -> BaseStorageAdapter | None:
+        """Where the thread is kept; None for a run without one. The default forgets threads
+        when the process ends."""
+        return None if thread_id is None else self._threads.thread(thread_id)
+
+    # --- plain Python, no bus ---------------------------------------------------------------
+
+    async def run(
+        self,
+        messages: Messages,
+        *,
+        response_format: type[BaseModel] | dict[str, Any] | None = None,
+        tools: bool = False,
+        thread_id: str | None = None,
+        user: str | None = None,
+    ) -> Any:
+        """The answer: text, or what `response_format` asks for. With `tools`, and no response
+        format in force, the agent's tools are run to completion first.
+
+        Raises what ended the run: `ProviderError`, `StructuredOutputError`, `MaxTurns`, …
+        """
+        wanted = response_format if response_format is not None else self.response_format
+        form = None if wanted is None else ResponseFormat(wanted)
+        run = RunContext(message_id="", settings=self.default_settings())
+        body = self.headless_body(as_chat_messages(messages), form, tools, thread_id, user)
+        outcome = await LoopSession(run, body).run()
+        if outcome.error is not None:
+            raise error_from_wire(outcome.error)
+        return outcome.answer if form is None else form.instance(outcome.answer)
+
+    def stream(
+        self, messages: Messages, *, thread_id: str | None = None, user: str | None = None
+    ) -> AsyncIterator[StreamEvent]:
+        """Every event of a run, `message_start` to `stream_end`."""
+        return self.get_pipeline_adapter(thread_id, user).stream(
+            messages,
+            settings=self.default_settings(),
+            agent_name=self.name,
+            thread_id=thread_id,
+        )
+
+    # --- what serves it ---------------------------------------------------------------------
+
+    @property
+    def llm(self) -> Any:
+        """The generator that `get_llm` made."""
+        if self._llm is None:
+            self._llm = self.get_llm()
+        return self._llm
+
+    @property
+    def loop(self) -> LoopAgent:
+        """The agent loop, one object for all runs."""
+        if self._loop is None:
+            hooks = cast("Any", self.hooks) or None
+            self._loop = loop_agent(HaystackAgent(chat_generator=self.llm, hooks=hooks))
+        return self._loop
+
+    def run_tools(self, thread_id: str | None, user: str | None) -> list[Tool | Toolset]:
+        """`get_tools`, with plain functions made into tools, each once."""
+        return [self._as_tool(tool) for tool in self.get_tools(thread_id, user)]
+
+    def _as_tool(self, source: ToolSource) -> Tool | Toolset:
+        if isinstance(source, Tool | Toolset):
+            return source
+        key = id(source)
+        if key not in self._tools:
+            self._tools[key] = create_tool_from_function(source)
+        return self._tools[key]
+
+    def default_settings(self) -> RunSettings:
+        """The agent's own settings, before a request's options."""
+        return RunSettings(
+            max_turns=self.max_agent_steps,
+            tool_concurrency=self.tool_concurrency,
+            max_invalid_tool_call_retries=self.max_invalid_tool_call_retries,
+            record_content_telemetry=self.record_content_telemetry,
+        )
+
+    def check_options(self, options: RunOptions) -> None:
+        """Raise `UnsupportedOption` for an option that this kind of agent cannot honour."""
+
+    async def warm_up(self) -> None:
+        """Open clients and warm up tools, so that the first run does not pay for it."""
+        await self.loop.warm_up_async()
+
+    async def close(self) -> None:
+        """Release what `warm_up` opened."""
+        if self._loop is not None:
+            await self._loop.close_async()
+
+    def open_session(
+        self, request: RunRequest, *, message_id: str, sink: EventSink, agent_name: str
+    ) -> "AgentSession":
+        """See `serving.served.ServedAgent`."""
+        self.check_options(request.options)
+        settings = resolve_settings(self.default_settings(), request.options)
+        run = RunContext(message_id=message_id, settings=settings, sink=sink)
+        return AgentSession(self, request, run)
+
+    def headless_body(
+        self,
+        messages: list[ChatMessage],
+        form: ResponseFormat | None,
+        tools: bool,
+        thread_id: str | None,
+        user: str | None,
+    ) -> RunBody:
+        """The body of a headless run: the loop without tools; with them where `tools` is set, no
+        response format is in force, and the run adapter is this package's own."""
+        adapter = self.get_run_adapter(thread_id, user)
+        if not isinstance(adapter, Run):
+            return _foreign_body(adapter, messages, self.get_system_prompt(), form)
+        if tools and form is None:
+            stream = Stream(
+                self.loop,
+                tools=self.run_tools(thread_id, user),
+                system_prompt=self.get_system_prompt(),
+            )
+            return stream.body(messages)
+        prompt = self.get_system_prompt()
+        conversation = [ChatMessage.from_system(prompt)] if prompt is not None else []
+        return loop_body(self.loop, [*conversation, *messages], tools=(), response_format=form)
+
+
+def _foreign_body(
+    adapter: Any, messages: list[ChatMessage], prompt: str | None, form: ResponseFormat | None
+) -> RunBody:
+    """An author's own adapter is called as it is: its answer is the run's."""
+
+    async def body(run: RunContext) -> Any:
+        wanted = None if form is None else form.model or form.schema
+        answer = await adapter.run(messages, system_prompt=prompt, response_format=wanted)
+        run.finish_reason = "stop"
+        value = answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer
+        text = value if isinstance(value, str) else None
+        run.new_messages.append(ChatMessage.from_assistant(text or ""))
+        return value
+
+    return body
+
+
+class AgentSession:
+    """One attempt at one request. History and thread are loaded when it runs."""
+
+    def __init__(self, agent: Agent, request: RunRequest, run: RunContext) -> None:
+        self._agent = agent
+        self._request = request
+        self._run = run
+        self._writer: StreamWriter | None = None
+        self._form = self._response_format()
+        self._session = LoopSession(run, self._body, writer=self._make_writer())
+
+    def _response_format(self) -> ResponseFormat | None:
+        wanted: Any = self._request.response_format
+        if wanted is UNSET:
+            wanted = self._agent.response_format
+        return None if wanted is None else ResponseFormat(wanted)
+
+    def _make_writer(self) -> StreamWriter | None:
+        request = self._request
+        if request.thread_id is None or not self._run.settings.memory:
+            return None
+        storage = self._agent.get_storage(request.thread_id)
+        if storage is None:
+            return None
+        self._writer = StreamWriter(storage, self._run.message_id, self._asked())
+        return self._writer
+
+    def _asked(self) -> list[ChatMessage]:
+        request = self._request
+        if request.prompt is not None:
+            return as_chat_messages(request.prompt)
+        return as_chat_messages(request.messages or [])
+
+    async def _conversation(self) -> list[ChatMessage]:
+        history = self._run.settings.history
+        if history is None and self._writer is not None:
+            history = await self._writer.load(self._agent.max_history)
+        return [*as_chat_messages(history or []), *self._asked()]
+
+    async def _body(self, run: RunContext) -> Any:
+        agent, request = self._agent, self._request
+        messages = await self._conversation()
+        if request.mode == "stream":
+            adapter = agent.get_pipeline_adapter(request.thread_id, request.user)
+            body = adapter.body(messages, response_format=self._form)
+        else:
+            body = agent.headless_body(
+                messages, self._form, request.tools, request.thread_id, request.user
+            )
+        return await body(run)
+
+    async def run(self) -> RunOutcome:
+        """See `serving.served.RunSession`."""
+        return await self._session.run()
+
+    def stop(self, code: StopCode, message: str) -> None:
+        """See `serving.served.RunSession`."""
+        self._session.stop(code, message)

@@ -1,0 +1,5 @@
+"""Chat generators that ship with the worker."""
+
+from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
+
+__all__ = ["OpenAICompatibleChatGenerator"]

@@ -1,0 +1,70 @@
+"""The agents of a worker, by name."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from haystack import Pipeline
+
+from hayrunner.adapted import HaystackAgentAdapter, PipelineAgent
+from hayrunner.adapters.pipelines import only_agent
+from hayrunner.agent import Agent
+from hayrunner.errors import ConfigurationError
+from hayrunner_contracts import subjects
+from hayrunner_contracts.errors import InvalidRequest
+
+__all__ = ["Registry"]
+
+
+class Registry:
+    """Agents by the name that requests use for them."""
+
+    def __init__(self, agents: Iterable[Agent | type[Agent]] = ()) -> None:
+        self._agents: dict[str, Agent] = {}
+        for agent in agents:
+            self.add_agent(agent)
+
+    def add_agent(self, agent: Agent | type[Agent]) -> Agent:
+        """Register an `Agent` under its own name. Raises `ConfigurationError`."""
+        instance = agent() if isinstance(agent, type) else agent
+        return self.add(instance.name, instance)
+
+    def add(self, name: str, agent: Any) -> Agent:
+        """Register an `Agent`, a Haystack Agent or a Haystack Pipeline under `name`.
+
+        Raises `ConfigurationError` for a name that is no subject token or is taken, and for an
+        object that cannot be an agent.
+        """
+        try:
+            subjects.token("agent name", name)
+        except InvalidRequest as error:
+            raise ConfigurationError(f"{error}; it is {name!r}") from None
+        if name in self._agents:
+            raise ConfigurationError(f"two agents are named {name!r}: give one another name")
+        self._agents[name] = adapted = self._adapt(name, agent)
+        return adapted
+
+    @staticmethod
+    def _adapt(name: str, agent: Any) -> Agent:
+        if isinstance(agent, type) and issubclass(agent, Agent):
+            return agent()
+        if isinstance(agent, Agent):
+            return agent
+        if (inner := only_agent(agent)) is not None:
+            return HaystackAgentAdapter(name, inner)
+        if isinstance(agent, Pipeline):
+            return PipelineAgent(name, agent)
+        raise ConfigurationError(
+            f"{name}: an agent is a hayrunner.Agent, a Haystack Agent or a Haystack Pipeline; "
+            f"this is {type(agent).__module__}.{type(agent).__qualname__}"
+        )
+
+    def names(self) -> list[str]:
+        """The names, sorted."""
+        return sorted(self._agents)
+
+    def get(self, name: str) -> Agent:
+        """The agent of that name; `KeyError` if there is none."""
+        return self._agents[name]
+
+    def __len__(self) -> int:
+        return len(self._agents)

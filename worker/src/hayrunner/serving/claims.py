@@ -1,0 +1,194 @@
+"""Claims: who runs what, in the key-value bucket `RUNS`, by compare-and-set.
+
+The revision of the record is the fencing token: whoever holds the latest one holds the run.
+JetStream has no fencing of its own (an ack of a stale delivery succeeds), so nothing final is
+written before the claim was moved to `finishing` with the revision one holds.
+
+    running --> finishing --> completed | failed | cancelled
+       |            '--> (holder dies) --> running, attempt + 1, by another worker
+       '--> waiting (handed back; the attempt is not counted) --> running
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+from nats.errors import Error as NatsError
+from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.kv import KeyValue
+
+from hayrunner_contracts import subjects
+from hayrunner_contracts.results import RunStatus
+
+__all__ = ["Claim", "ClaimLost", "ClaimRecord", "ClaimStatus", "Claims", "is_final"]
+
+ClaimStatus = Literal["running", "waiting", "finishing", "completed", "failed", "cancelled"]
+
+_RETRY_FIRST_S = 0.05
+_RETRY_MOST_S = 1.0
+
+
+class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the bucket holds of one run.
+
+    `attempt` counts every try, `counted_attempts` those that were not handed back. `sequence`
+    is the request's in `AGENT_REQUESTS`. Times are seconds since the epoch.
+    """
+
+    status: ClaimStatus
+    agent: str
+    worker: str
+    attempt: int
+    counted_attempts: int
+    sequence: int
+    created_at: float
+    updated_at: float
+    last_seq: int = 0
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(ClaimRecord)
+
+
+class ClaimLost(Exception):
+    """Another worker took the run over. Say nothing more about it, and do not ack."""
+
+
+def is_final(status: ClaimStatus) -> bool:
+    return status in ("completed", "failed", "cancelled")
+
+
+@dataclass
+class Claim:
+    """A run that this worker holds, until a write says otherwise."""
+
+    key: str
+    message_id: str
+    record: ClaimRecord
+    revision: int
+
+    @property
+    def attempt(self) -> int:
+        return self.record.attempt
+
+
+class Claims:
+    """The claims of one namespace, as one worker sees them.
+
+    Every write is safe to repeat: a write that timed out may have been stored, and is
+    recognised as one's own by its bytes. `patience_s` bounds how long a write is tried while
+    NATS is away; `nats.errors.Error` after that.
+    """
+
+    def __init__(self, bucket: KeyValue, *, namespace: str, worker: str) -> None:
+        self._bucket = bucket
+        self._namespace = namespace
+        self._worker = worker
+
+    async def find(self, message_id: str) -> tuple[ClaimRecord, int] | None:
+        """The record and its revision, None where nobody claimed the run yet."""
+        try:
+            entry = await self._bucket.get(subjects.claim_key(self._namespace, message_id))
+        except KeyNotFoundError:
+            return None
+        return _DECODER.decode(entry.value or b""), int(entry.revision or 0)
+
+    async def create(self, message_id: str, *, agent: str, sequence: int) -> Claim | None:
+        """Claim a run that nobody claimed; None where somebody was faster."""
+        now = time.time()
+        record = ClaimRecord(
+            status="running",
+            agent=agent,
+            worker=self._worker,
+            attempt=1,
+            counted_attempts=1,
+            sequence=sequence,
+            created_at=now,
+            updated_at=now,
+        )
+        return await self._take(message_id, record, revision=0)
+
+    async def take_over(
+        self, message_id: str, found: ClaimRecord, revision: int, *, sequence: int
+    ) -> Claim | None:
+        """Claim a run whose holder is gone; None where somebody was faster."""
+        record = msgspec.structs.replace(
+            found,
+            status="running",
+            worker=self._worker,
+            attempt=found.attempt + 1,
+            counted_attempts=found.counted_attempts + 1,
+            sequence=sequence,
+            updated_at=time.time(),
+        )
+        return await self._take(message_id, record, revision=revision)
+
+    async def still_held(self, claim: Claim) -> bool:
+        """Whether the record is still as this worker last wrote it."""
+        found = await self.find(claim.message_id)
+        return found is not None and found[1] == claim.revision
+
+    async def finishing(self, claim: Claim, *, patience_s: float) -> None:
+        """The run has an outcome and this worker writes it; `ClaimLost` where it may not."""
+        await self._move(claim, "finishing", patience_s=patience_s)
+
+    async def close(
+        self, claim: Claim, status: RunStatus, *, last_seq: int, patience_s: float
+    ) -> None:
+        """The result and the last event are stored."""
+        claim.record = msgspec.structs.replace(claim.record, last_seq=last_seq)
+        await self._move(claim, status, patience_s=patience_s)
+
+    async def hand_back(self, claim: Claim, *, patience_s: float) -> None:
+        """This worker goes away: the next one may start at once, and this try is not counted."""
+        claim.record = msgspec.structs.replace(
+            claim.record, counted_attempts=max(0, claim.record.counted_attempts - 1)
+        )
+        await self._move(claim, "waiting", patience_s=patience_s)
+
+    async def _move(self, claim: Claim, status: ClaimStatus, *, patience_s: float) -> None:
+        record = msgspec.structs.replace(claim.record, status=status, updated_at=time.time())
+        data = _ENCODER.encode(record)
+
+        async def write() -> int:
+            return await self._write(claim.key, data, claim.revision)
+
+        claim.revision = await _until(write, patience_s)
+        claim.record = record
+
+    async def _take(self, message_id: str, record: ClaimRecord, *, revision: int) -> Claim | None:
+        key = subjects.claim_key(self._namespace, message_id)
+        try:
+            written = await self._write(key, _ENCODER.encode(record), revision)
+        except ClaimLost:
+            return None
+        return Claim(key=key, message_id=message_id, record=record, revision=written)
+
+    async def _write(self, key: str, data: bytes, revision: int) -> int:
+        try:
+            if revision == 0:
+                return await self._bucket.create(key, data)
+            return await self._bucket.update(key, data, last=revision)
+        except KeyWrongLastSequenceError:
+            entry = await self._bucket.get(key)
+            if entry.value == data:
+                # An earlier try of this write was stored, and only its answer was lost.
+                return int(entry.revision or 0)
+            raise ClaimLost from None
+
+
+async def _until(write: Callable[[], Awaitable[int]], patience_s: float) -> int:
+    """Try until it works or `patience_s` seconds are over."""
+    end = time.monotonic() + patience_s
+    wait = _RETRY_FIRST_S
+    while True:
+        try:
+            return await write()
+        except (NatsError, APIError):
+            if time.monotonic() + wait > end:
+                raise
+        await asyncio.sleep(wait)
+        wait = min(wait * 2, _RETRY_MOST_S)

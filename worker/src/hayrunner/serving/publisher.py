@@ -1,0 +1,203 @@
+"""Events on their way out: numbered, in order, on the fast path, and verified at the end.
+
+An event is a core publish: subscribers get it without a log hop, and the stream captures it.
+A capture can be lost (an outage, a leader change), so what was published is kept until the
+stream is known to hold it. Doubles are harmless: consumers go by `seq`.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeGuard
+
+from msgspec.structs import force_setattr, replace
+from nats.aio.client import Client
+from nats.errors import ConnectionClosedError, OutboundBufferLimitError
+
+from hayrunner.serving.connection import Link
+from hayrunner_contracts.codec import encode
+from hayrunner_contracts.errors import PayloadTooLarge
+from hayrunner_contracts.events import ReasoningChunk, StreamEvent, TextChunk, ToolOutput
+
+__all__ = ["EventPublisher", "Send"]
+
+Send = Callable[[str, bytes], Awaitable[None]]
+
+_HIGH_WATER_BYTES = 1024 * 1024
+_BURST = 32
+_MERGE_PAST = 64
+_MERGED_CHARACTERS = 16_000
+_HELD_MOST = 1_000
+_HELD_CHARACTERS_MOST = 2_000_000
+_POLL_S = 0.01
+_PAYLOAD_MARGIN = 1_024
+
+
+async def _nobody_asks() -> bool:
+    return True
+
+
+class EventPublisher:
+    """Publishes events on one subject: an `EventSink`.
+
+    While the connection is away or its buffer is full, events wait unnumbered; past a bound
+    adjacent text is merged, and past a second one `emit` waits, so that the model is slowed
+    down. `may_go_on` is asked after every outage, before anything more is published; once it
+    says no, nothing is published any more and `emit` waits to be cancelled.
+    """
+
+    def __init__(
+        self,
+        nc: Client,
+        link: Link,
+        subject: str,
+        *,
+        first_seq: int = 1,
+        may_go_on: Callable[[], Awaitable[bool]] = _nobody_asks,
+        send: Send | None = None,
+    ) -> None:
+        self.subject = subject
+        self._nc = nc
+        self._link = link
+        self._send: Send = nc.publish if send is None else send
+        self._next = first_seq
+        self._may_go_on = may_go_on
+        self._outages = link.outages
+        self._burst = 0
+        self._muted = False
+        self._held: deque[StreamEvent] = deque()
+        self._held_characters = 0
+        self._space = asyncio.Event()
+        self._release: asyncio.Task[None] | None = None
+        self._limit = max(_PAYLOAD_MARGIN, nc.max_payload - _PAYLOAD_MARGIN)
+
+    @property
+    def last_seq(self) -> int:
+        """The `seq` of the last event that was published, 0 before the first."""
+        return self._next - 1
+
+    async def emit(self, event: StreamEvent) -> None:
+        """Publish, or hold, the event. It belongs to the publisher from here on."""
+        if self._held or self._muted or not self._open():
+            await self._hold(event)
+            return
+        await self._publish(event)
+        self._burst += 1
+        if self._burst >= _BURST:
+            # A tight loop of publishes never yields, and nothing would be written to the socket.
+            self._burst = 0
+            await asyncio.sleep(0)
+
+    async def flush(self) -> None:
+        """Wait until nothing is held any more."""
+        while self._release is not None:
+            await asyncio.shield(self._release)
+
+    async def close(self) -> None:
+        """Throw away what is held: the run is over here, or somebody else's."""
+        self._muted = True
+        if self._release is not None:
+            self._release.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._release
+        self._held.clear()
+
+    async def _sent(self, data: bytes) -> None:
+        """One event was handed to the connection; what needs to be kept is kept here."""
+
+    def _open(self) -> bool:
+        return (
+            self._outages == self._link.outages
+            and self._nc.is_connected
+            and self._nc.pending_data_size < _HIGH_WATER_BYTES
+        )
+
+    async def _publish(self, event: StreamEvent) -> None:
+        force_setattr(event, "seq", self._next)
+        data = encode(event)
+        if len(data) > self._limit:
+            for piece in _pieces(event, self._limit):
+                await self._publish(piece)
+            return
+        try:
+            await self._send(self.subject, data)
+        except (OutboundBufferLimitError, ConnectionClosedError):
+            # The connection went away after the check. Nothing was taken: hold it, numbered anew.
+            self._held.appendleft(event)
+            self._start_release()
+            return
+        self._next += 1
+        await self._sent(data)
+
+    async def _hold(self, event: StreamEvent) -> None:
+        if self._muted:
+            await asyncio.Event().wait()
+        while len(self._held) >= _HELD_MOST or self._held_characters > _HELD_CHARACTERS_MOST:
+            self._space.clear()
+            await self._space.wait()
+        last = self._held[-1] if len(self._held) >= _MERGE_PAST else None
+        self._held_characters += len(event.content) if _is_text(event) else 0
+        if _is_text(event) and _is_text(last) and _mergeable(last, event):
+            self._held[-1] = replace(last, content=last.content + event.content)
+        else:
+            self._held.append(event)
+        self._start_release()
+
+    def _start_release(self) -> None:
+        if self._release is None or self._release.done():
+            self._release = asyncio.create_task(self._let_go(), name=f"release {self.subject}")
+
+    async def _let_go(self) -> None:
+        """Publish what is held, once the way is clear."""
+        while self._held:
+            if not await self._clear():
+                self._muted = True
+                self._held.clear()
+                break
+            while self._held and self._open():
+                event = self._held.popleft()
+                self._held_characters -= len(event.content) if _is_text(event) else 0
+                await self._publish(event)
+            self._space.set()
+            await asyncio.sleep(0)
+        self._release = None
+        self._space.set()
+
+    async def _clear(self) -> bool:
+        """Wait for a connection with room; whether this run is still ours to speak for."""
+        while True:
+            while not self._nc.is_connected or self._nc.pending_data_size >= _HIGH_WATER_BYTES:
+                await asyncio.sleep(_POLL_S)
+            if self._outages == self._link.outages:
+                return True
+            outages = self._link.outages
+            if not await self._may_go_on():
+                return False
+            self._outages = outages
+
+
+def _is_text(event: StreamEvent | None) -> TypeGuard[TextChunk | ReasoningChunk]:
+    return isinstance(event, TextChunk | ReasoningChunk)
+
+
+def _mergeable(last: TextChunk | ReasoningChunk, event: TextChunk | ReasoningChunk) -> bool:
+    return (
+        type(last) is type(event)
+        and last.step == event.step
+        and len(last.content) + len(event.content) <= _MERGED_CHARACTERS
+    )
+
+
+def _pieces(event: StreamEvent, limit: int) -> list[StreamEvent]:
+    """An event that is too large for one message, as several; `PayloadTooLarge` where it is not
+    text. Four bytes a character leave room for any escaping but the rarest."""
+    if _is_text(event):
+        size = max(1, limit // 8)
+        text = event.content
+        return [
+            replace(event, content=text[start : start + size])
+            for start in range(0, len(text), size)
+        ]
+    kind = "the tool's output" if isinstance(event, ToolOutput) else "an event"
+    raise PayloadTooLarge(f"{kind} is larger than the {limit} bytes that one message may have")

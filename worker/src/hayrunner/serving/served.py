@@ -1,0 +1,54 @@
+"""What the serving half needs of an agent, and no more."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner_contracts.requests import RunRequest
+
+__all__ = ["AgentRegistry", "RunSession", "ServedAgent"]
+
+
+class RunSession(Protocol):
+    """One attempt at one run in this process."""
+
+    async def run(self) -> RunOutcome:
+        """Run to the end. Emits everything from after `message_start` up to `message_end`.
+
+        Failures of the model, of tools, of options are outcomes, not exceptions. Being cancelled
+        from outside (the worker goes away) raises `CancelledError` with nothing emitted for it:
+        the run is not over, another worker will go on with it.
+        """
+        ...
+
+    def stop(self, code: StopCode, message: str) -> None:
+        """End the run early: its provider connection is closed, its tools are cancelled, and
+        `run` returns an outcome with this code. Safe to call at any time, and twice."""
+        ...
+
+
+class ServedAgent(Protocol):
+    """An agent in the registry."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def warm_up(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def open_session(
+        self, request: RunRequest, *, message_id: str, sink: EventSink, agent_name: str
+    ) -> RunSession:
+        """A session for this request; `RunError` or `HayrunnerError` where it cannot be run."""
+        ...
+
+
+class AgentRegistry(Protocol):
+    """The agents of one worker, by name."""
+
+    def names(self) -> Sequence[str]: ...
+
+    def get(self, name: str) -> ServedAgent:
+        """`KeyError` where there is none of that name."""
+        ...

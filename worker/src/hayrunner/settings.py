@@ -1,0 +1,110 @@
+"""Settings: the only place that reads the environment (Haystack's own Secrets aside).
+
+Names are `HAYRUNNER_` and the field's name in capitals; the provider's keep the names that
+everybody knows. Secrets are `SecretStr`: they print as stars, in logs and in tracebacks.
+"""
+
+import re
+import secrets
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field, SecretStr, StringConstraints, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from hayrunner.errors import ConfigurationError
+
+__all__ = ["Settings", "load_settings"]
+
+_Token = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+
+
+def _random_worker_id() -> str:
+    return f"w-{secrets.token_hex(6)}"
+
+
+class Settings(BaseSettings):
+    """What an operator can set. Every default works on a laptop."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HAYRUNNER_", extra="ignore", frozen=True, populate_by_name=True
+    )
+
+    nats_url: str = "nats://localhost:4222"
+    """One address, or several of one cluster, separated by commas."""
+    nats_user: str | None = None
+    nats_password: SecretStr | None = None
+    nats_token: SecretStr | None = None
+    nats_credentials: Path | None = None
+    """A credentials file: JWT and seed."""
+    nats_nkey: Path | None = None
+    """A file with an nkey seed."""
+    nats_tls_ca: Path | None = None
+    nats_tls_cert: Path | None = None
+    nats_tls_key: Path | None = None
+
+    namespace: _Token = "default"
+    worker_id: _Token = Field(default_factory=_random_worker_id)
+    """Unique among living workers; a random one is right unless you want to recognise it."""
+
+    concurrency: int = Field(default=32, ge=1)
+    """Runs at once, durable and direct together."""
+    ack_wait_s: float = Field(default=20.0, ge=0.5)
+    """Seconds without a sign of life after which a run is given to another worker."""
+    max_attempts: int = Field(default=3, ge=1)
+    drain_timeout_s: float = Field(default=30.0, ge=0)
+    """Seconds that running runs may go on after SIGTERM."""
+    max_request_bytes: int = Field(default=1_000_000, ge=1_000)
+
+    max_queue: int = Field(default=10_000, ge=1)
+    """Requests that may wait, over all agents; further ones are refused when published."""
+    replicas: int = Field(default=1, ge=1, le=5)
+    storage: Literal["file", "memory"] = "file"
+    events_max_age_s: float = Field(default=7_200.0, ge=1)
+    results_max_age_s: float = Field(default=86_400.0, ge=1)
+    provision: bool = True
+    """Create and update streams, consumers and buckets at start. Off where `hayrunner init`
+    owns them."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=-1, le=65535)
+    """Health and metrics; 0 takes a free port, -1 serves none."""
+
+    content_telemetry: Literal["never", "per_run"] = "per_run"
+    log_format: Literal["json", "console"] = "console"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    openai_api_key: SecretStr | None = Field(
+        default=None, validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key")
+    )
+    openai_base_url: str | None = Field(
+        default=None, validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url")
+    )
+    model: str | None = None
+
+    @property
+    def servers(self) -> list[str]:
+        """The addresses in `nats_url`, each with a scheme."""
+        found = [part.strip() for part in self.nats_url.split(",") if part.strip()]
+        return [part if "://" in part else f"nats://{part}" for part in found]
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Settings from the environment, with `overrides` (None: not overridden) on top.
+
+    Raises `ConfigurationError`, one line, naming every variable that cannot be used; the value
+    is not repeated, as it may be a secret.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        problems = "; ".join(_problem(item) for item in error.errors(include_input=False))
+        raise ConfigurationError(f"settings: {problems}") from None
+
+
+def _problem(item: Any) -> str:
+    name = str(item["loc"][0]) if item["loc"] else "?"
+    variable = name if name.isupper() else f"HAYRUNNER_{name.upper()}"
+    message = re.sub(r"\s+", " ", str(item["msg"]))
+    return f"{variable}: {message[0].lower()}{message[1:]}"

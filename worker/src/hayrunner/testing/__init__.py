@@ -1,0 +1,1 @@
+"""Doubles that ship with the package: real servers on loopback, never mocks."""
