@@ -7,6 +7,7 @@ __all__ = ["BAD_REQUESTS", "BadRequest"]
 
 _UUID = "01981a60-0000-7000-8000-000000000001"
 _CALL = {"tool_name": "find_order", "arguments": {}, "id": "c1"}
+_HI = {"role": "user", "content": "hi"}
 _PNG = "iVBORw0KGgo="
 
 
@@ -199,7 +200,7 @@ _OPTIONS = [
     _option("a hook that is no name", "hooks", ["a b"], "1 to 128 characters", "[0]"),
     _option("33 hooks", "hooks", ["a"] * 33, "at most 32"),
     _option("an unknown way to wait", "on_busy_thread", "skip", "must be one of wait, reject"),
-    _option("a document of nothing", "documents", [{"id": "1"}], "content or a blob", "[0].content"),
+    _option("an empty document", "documents", [{"id": "1"}], "content or a blob", "[0].content"),
     _option("a document of a number", "documents", [{"content": 1}], "a string", "[0].content"),
     _option("bytes out of range", "documents", [{"blob": {"data": [256]}}], "", "[0].blob.data[0]"),
     _option("history that is a string", "history", "hi", "must be an array"),
@@ -294,7 +295,7 @@ _MESSAGES = [
     ),
     _bad(
         "a bad message further on",
-        {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"text": 5}]}]},
+        {"messages": [_HI, {"role": "user", "content": [{"text": 5}]}]},
         "messages[1].content[0].text",
         "must be a string",
     ),

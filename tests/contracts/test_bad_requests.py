@@ -3,10 +3,10 @@
 import time
 
 import pytest
+from tests.contracts.bad_requests import BAD_REQUESTS, BadRequest
 
 from hayrunner_contracts.codec import decode_request, peek_message_id
 from hayrunner_contracts.errors import RunError
-from tests.contracts.bad_requests import BAD_REQUESTS, BadRequest
 
 
 @pytest.mark.parametrize("bad", BAD_REQUESTS, ids=lambda bad: bad.name)

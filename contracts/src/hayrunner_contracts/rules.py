@@ -230,7 +230,7 @@ def _check_end(request: RunRequest) -> None:
     given = {
         "timeout_s": request.timeout_s,
         "deadline": request.deadline,
-        "options.deadline": request.options.deadline or None,
+        "options.deadline": request.options.deadline,
     }
     names = [name for name, value in given.items() if isinstance(value, str | float | int)]
     if len(names) > 1:

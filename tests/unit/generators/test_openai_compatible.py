@@ -1,5 +1,6 @@
 """The generator as a Haystack component, over every scenario and inside Haystack's own parts."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -67,6 +68,18 @@ class Movie(BaseModel):
 
 def module_callback(chunk: StreamingChunk) -> None:
     """A callback with an import path."""
+
+
+def dumped_and_loaded(generator: OpenAICompatibleChatGenerator) -> OpenAICompatibleChatGenerator:
+    """Through a pipeline's YAML, in a pipeline no longer."""
+    pipeline = Pipeline()
+    pipeline.add_component("llm", generator)
+    loaded = Pipeline.loads(
+        pipeline.dumps(), allowed_modules=["hayrunner.*", module_callback.__module__]
+    )
+    restored: Any = loaded.remove_component("llm")
+    assert isinstance(restored, OpenAICompatibleChatGenerator)
+    return restored
 
 
 def test_every_scenario_is_expected(scenarios: Scenarios) -> None:
@@ -235,21 +248,21 @@ def test_it_survives_its_serialized_form(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     data = generator.to_dict()
     assert "secret" not in str(data)
-    restored = OpenAICompatibleChatGenerator.from_dict(data)
+    restored = dumped_and_loaded(generator)
     assert restored.to_dict() == data == generator.to_dict()
     assert restored.limits == generator.limits
     assert restored.streaming_callback is module_callback
     assert restored.api_key == Secret.from_env_var("KEY")
-    assert [each.name for each in restored.tools or []] == ["add"]  # pyright: ignore
+    assert restored.tools == [add]
 
 
 async def test_it_runs_in_a_pipeline_that_was_dumped_and_loaded(
     serve: Serve, scenarios: Scenarios
 ) -> None:
     _, generator = await serve(scenarios["text"])
-    pipeline = Pipeline()
-    pipeline.add_component("llm", generator)
-    loaded = Pipeline.loads(pipeline.dumps(), allowed_modules=["hayrunner.*"])
+    loaded = Pipeline()
+    restored = dumped_and_loaded(generator)
+    loaded.add_component("llm", restored)
     chunks: list[StreamingChunk] = []
 
     async def callback(chunk: StreamingChunk) -> None:
@@ -258,7 +271,7 @@ async def test_it_runs_in_a_pipeline_that_was_dumped_and_loaded(
     messages = [ChatMessage.from_user("hi")]
     inputs = {"llm": {"messages": messages, "streaming_callback": callback}}
     result = await loaded.run_async(inputs)
-    await loaded.get_component("llm").close_async()  # pyright: ignore
+    await restored.close_async()
     assert result["llm"]["replies"][0].text == "Hello"
     assert {chunk.component_info.name for chunk in chunks if chunk.component_info} == {"llm"}
 
@@ -304,8 +317,6 @@ async def test_an_invalid_call_in_an_agent_goes_back_as_written(
 async def test_run_without_a_loop_gives_the_same_and_within_one_is_refused(
     serve: Serve, scenarios: Scenarios
 ) -> None:
-    import asyncio
-
     provider, generator = await serve(scenarios["text"])
     with pytest.raises(ConfigurationError, match="run_async"):
         generator.run("hi")

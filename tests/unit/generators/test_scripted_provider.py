@@ -44,7 +44,9 @@ async def test_the_openai_package_reads_chat_completions_streaming_or_not() -> N
 async def test_the_openai_package_reads_responses_turn_by_turn() -> None:
     scenario = load_scenarios(FILES / "openai_responses.json")["r_reason_tool"]
     async with ScriptedProvider(scenario) as provider:
-        generator = OpenAIResponsesChatGenerator(KEY, api_base_url=provider.base_url, max_retries=0)
+        generator = OpenAIResponsesChatGenerator(
+            api_key=KEY, api_base_url=provider.base_url, max_retries=0
+        )
         user = ChatMessage.from_user("hi")
         first = await streamed(generator, [user])
         tools = [ChatMessage.from_tool("3", call) for call in first.tool_calls]

@@ -1,7 +1,36 @@
-"""Hayrunner: Haystack agents and pipelines as workers on NATS."""
+"""Hayrunner: Haystack agents and pipelines as workers on NATS.
 
+`Agent`, `Registry`, `Run`, `Stream` and `ToolError` are loaded when they are first used, so that
+commands that only talk to the bus do not import Haystack.
+"""
+
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
 
 # Haystack reads this when it is first imported: without it, importing phones home and writes
 # a file in the home folder. An operator who wants it sets the variable.
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
+
+if TYPE_CHECKING:
+    from hayrunner.adapters.run import Run
+    from hayrunner.adapters.stream import Stream
+    from hayrunner.agent import Agent
+    from hayrunner.errors import ToolError
+    from hayrunner.registry import Registry
+
+__all__ = ["Agent", "Registry", "Run", "Stream", "ToolError"]
+
+_HOMES = {
+    "Agent": "hayrunner.agent",
+    "Registry": "hayrunner.registry",
+    "Run": "hayrunner.adapters.run",
+    "Stream": "hayrunner.adapters.stream",
+    "ToolError": "hayrunner.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

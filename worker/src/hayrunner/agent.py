@@ -26,9 +26,10 @@ from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.errors import ConfigurationError
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
+from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter
 from hayrunner.storage.memory import InMemoryThreads
-from hayrunner_contracts.errors import error_from_wire
+from hayrunner_contracts.errors import InvalidRequest, error_from_wire
 from hayrunner_contracts.events import StreamEvent
 from hayrunner_contracts.options import RunOptions
 from hayrunner_contracts.requests import RunRequest
@@ -77,12 +78,14 @@ class Agent:
         The default speaks to any OpenAI-compatible server: `OPENAI_API_KEY` and
         `OPENAI_BASE_URL` say which.
         """
-        if not self.model:
+        settings = load_settings()
+        model = self.model or settings.model
+        if not model:
             raise ConfigurationError(
-                f"agent {self.name or type(self).__name__} has no model: set `model`, "
-                "or override get_llm()"
+                f"agent {self.name or type(self).__name__} has no model: set `model` or "
+                "HAYRUNNER_MODEL, or override get_llm()"
             )
-        return OpenAICompatibleChatGenerator(model=self.model)
+        return OpenAICompatibleChatGenerator(model=model, api_base_url=settings.openai_base_url)
 
     def get_tools(
         self, thread_id: str | None = None, user: str | None = None
@@ -261,10 +264,16 @@ class AgentSession:
         self._session = LoopSession(run, self._body, writer=self._make_writer())
 
     def _response_format(self) -> ResponseFormat | None:
-        wanted: Any = self._request.response_format
+        wanted = self._request.response_format
         if wanted is UNSET:
-            wanted = self._agent.response_format
-        return None if wanted is None else ResponseFormat(wanted)
+            own = self._agent.response_format
+            return None if own is None else ResponseFormat(own)
+        if wanted is None:
+            return None
+        try:
+            return ResponseFormat(wanted)
+        except ConfigurationError as error:
+            raise InvalidRequest(str(error), field="response_format") from None
 
     def _make_writer(self) -> StreamWriter | None:
         request = self._request

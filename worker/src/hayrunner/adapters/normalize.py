@@ -223,7 +223,10 @@ class ChunkNormalizer:
         reason = meta.get("finish_reason") or self._finish_reason
         if self.refused:
             reason = "content_filter"
-        meta["finish_reason"] = reason or ("tool_calls" if has_calls else "stop")
+        if has_calls and reason in (None, "stop"):
+            # Some servers, and the Responses API, end a turn of tool calls with an ordinary stop.
+            reason = "tool_calls"
+        meta["finish_reason"] = reason or "stop"
         if usage and not meta.get("usage"):
             meta["usage"] = usage
         model = meta.get("model") or self._model

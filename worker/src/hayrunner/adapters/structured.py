@@ -1,6 +1,7 @@
 """Structured output: how a schema is asked for, and how the reply is held to it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, cast
 
 import jsonschema
@@ -8,10 +9,14 @@ import msgspec
 from jsonschema import validators
 from jsonschema.protocols import Validator
 from pydantic import BaseModel
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from hayrunner.errors import ConfigurationError, UnsupportedResponseFormat
 
 __all__ = ["ResponseFormat", "format_parameter"]
+
+_FAULTS_TOLD = 5
 
 
 class ResponseFormat:
@@ -36,7 +41,8 @@ class ResponseFormat:
             raise ConfigurationError(
                 f"response_format is no valid JSON Schema: at {path}, {error.validator} is violated"
             ) from None
-        self._validator = cls(self.schema)
+        # An empty registry: a `$ref` to somewhere else is an error, never a download.
+        self._validator = cls(self.schema, registry=Registry())
 
     def parse(self, text: str | None) -> tuple[Any, str | None]:
         """The value, and what is wrong with it: None where nothing is. Text around the JSON, such
@@ -50,11 +56,19 @@ class ResponseFormat:
         faults = [
             f"at {'/'.join(str(part) for part in fault.absolute_path) or 'the root'}: "
             f"{fault.message}"
-            for fault in self._validator.iter_errors(value)
+            for fault in islice(self._errors(value), _FAULTS_TOLD)
         ]
         if faults:
-            return None, "The reply does not satisfy the schema: " + "; ".join(faults[:5])
+            return None, "The reply does not satisfy the schema: " + "; ".join(faults)
         return value, None
+
+    def _errors(self, value: Any) -> Iterator[jsonschema.ValidationError]:
+        try:
+            yield from self._validator.iter_errors(value)
+        except (Unresolvable, RecursionError):
+            raise ConfigurationError(
+                "response_format refers to a schema that is not part of it, or to itself"
+            ) from None
 
     def instance(self, value: Any) -> Any:
         """An instance of the Pydantic model, or the JSON value where there is none."""

@@ -66,6 +66,7 @@ class EventPublisher:
         self._outages = link.outages
         self._burst = 0
         self._muted = False
+        self._failure: PayloadTooLarge | None = None
         self._held: deque[StreamEvent] = deque()
         self._held_characters = 0
         self._space = asyncio.Event()
@@ -93,6 +94,8 @@ class EventPublisher:
         """Wait until nothing is held any more."""
         while self._release is not None:
             await asyncio.shield(self._release)
+        if self._failure is not None:
+            raise self._failure
 
     async def close(self) -> None:
         """Throw away what is held: the run is over here, or somebody else's."""
@@ -117,8 +120,8 @@ class EventPublisher:
         force_setattr(event, "seq", self._next)
         data = encode(event)
         if len(data) > self._limit:
-            for piece in _pieces(event, self._limit):
-                await self._publish(piece)
+            self._held.extendleft(reversed(_pieces(event, self._limit)))
+            self._start_release()
             return
         try:
             await self._send(self.subject, data)
@@ -131,6 +134,8 @@ class EventPublisher:
         await self._sent(data)
 
     async def _hold(self, event: StreamEvent) -> None:
+        if self._failure is not None:
+            raise self._failure
         if self._muted:
             await asyncio.Event().wait()
         while len(self._held) >= _HELD_MOST or self._held_characters > _HELD_CHARACTERS_MOST:
@@ -150,19 +155,25 @@ class EventPublisher:
 
     async def _let_go(self) -> None:
         """Publish what is held, once the way is clear."""
-        while self._held:
-            if not await self._clear():
-                self._muted = True
-                self._held.clear()
-                break
-            while self._held and self._open():
-                event = self._held.popleft()
-                self._held_characters -= len(event.content) if _is_text(event) else 0
-                await self._publish(event)
+        try:
+            while self._held:
+                if not await self._clear():
+                    self._muted = True
+                    self._held.clear()
+                    break
+                while self._held and self._open():
+                    event = self._held.popleft()
+                    self._held_characters -= len(event.content) if _is_text(event) else 0
+                    await self._publish(event)
+                self._space.set()
+                await asyncio.sleep(0)
+        except PayloadTooLarge as error:
+            # Told to the run by the next `emit` or `flush`: this task has nobody to tell.
+            self._failure, self._muted = error, True
+            self._held.clear()
+        finally:
+            self._release = None
             self._space.set()
-            await asyncio.sleep(0)
-        self._release = None
-        self._space.set()
 
     async def _clear(self) -> bool:
         """Wait for a connection with room; whether this run is still ours to speak for."""

@@ -1,0 +1,120 @@
+"""One delivery of one request, and the heartbeat that keeps all held ones alive."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from hayrunner.serving.connection import Link
+from hayrunner.telemetry.logs import get_logger
+
+__all__ = ["Delivery", "Heartbeat"]
+
+_log = get_logger(__name__)
+
+_ACK_TRIES = 5
+_ACK_TIMEOUT_S = 2.0
+_BEATS_PER_ACK_WAIT = 4
+
+
+class Delivery:
+    """A request as the server handed it over. Ends in exactly one `ack` or `nak`."""
+
+    def __init__(self, message: Msg, *, agent: str) -> None:
+        self.agent = agent
+        self.subject = message.subject
+        self.data = message.data
+        self.headers = dict(message.headers or {})
+        metadata = message.metadata
+        self.sequence = metadata.sequence.stream
+        self.times_delivered = metadata.num_delivered
+        self.requested_at = metadata.timestamp.timestamp()
+        """When the stream took the request, seconds since the epoch."""
+        self.settled = False
+        self._message = message
+
+    def adopt(self, newer: "Delivery") -> None:
+        """The same request came again, to the worker that is running it: go on with that."""
+        self._message = newer._message
+        self.times_delivered = newer.times_delivered
+        newer.settled = True
+
+    async def ack(self) -> bool:
+        """Take the request off the queue, confirmed by the server; whether it was confirmed.
+
+        Where it was not, the request comes again and is answered from its stored result.
+        """
+        self.settled = True
+        for _ in range(_ACK_TRIES):
+            try:
+                await self._message.ack_sync(timeout=_ACK_TIMEOUT_S)
+                return True
+            except NatsError:
+                await asyncio.sleep(0.1)
+        _log.warning("an ack was not confirmed", agent=self.agent, sequence=self.sequence)
+        return False
+
+    async def nak(self, delay_s: float | None = None) -> None:
+        """Put the request back, for any worker, after `delay_s` seconds or at once."""
+        self.settled = True
+        try:
+            await self._message.nak(delay=delay_s)
+        except NatsError:
+            # Without it, the request comes back when its ack deadline is over.
+            _log.warning("a nak was not sent", agent=self.agent, sequence=self.sequence)
+
+    async def in_progress(self) -> None:
+        await self._message.in_progress()
+
+
+class Heartbeat:
+    """Extends the ack deadline of every held delivery, at a quarter of `ack_wait`, from the
+    moment of receipt to the end, whatever the handlers do.
+
+    `on_overdue` is called after a pause in which deadlines may have passed: a blocked loop, an
+    outage. `on_miss` counts.
+    """
+
+    def __init__(self, ack_wait_s: float, link: Link, *, on_miss: Callable[[], None]) -> None:
+        self._interval = ack_wait_s / _BEATS_PER_ACK_WAIT
+        self._ack_wait = ack_wait_s
+        self._link = link
+        self._on_miss = on_miss
+        self._held: set[Delivery] = set()
+
+    def hold(self, delivery: Delivery) -> None:
+        self._held.add(delivery)
+
+    def let_go(self, delivery: Delivery) -> None:
+        self._held.discard(delivery)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    async def beat(self) -> None:
+        """One heartbeat for each; nothing while the connection is away, so that no stale ones
+        queue up in its buffer."""
+        for delivery in list(self._held):
+            if not self._link.up:
+                self._on_miss()
+                return
+            if not delivery.settled:
+                try:
+                    await delivery.in_progress()
+                except NatsError:
+                    self._on_miss()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        due = time.monotonic()
+        while True:
+            due += self._interval
+            now = time.monotonic()
+            if now - due > self._interval:
+                self._on_miss()
+                due = now
+            await asyncio.sleep(max(0.0, due - now))
+            await self.beat()

@@ -1,0 +1,96 @@
+"""One pull: a request to the server for the next message, kept open until it comes.
+
+Each pull has an inbox of its own. To end one early, interest in the inbox is withdrawn and a
+round trip is waited for, so that a message already on its way is received and not lost.
+"""
+
+import asyncio
+import contextlib
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from hayrunner_contracts import subjects
+
+__all__ = ["Pull", "PullFailed"]
+
+_EXPIRES_S = 30.0
+_IDLE_HEARTBEAT_S = 5.0
+_MISSED_HEARTBEATS = 2.5
+_CLOSE_S = 2.0
+_ENDINGS = {"404", "408"}
+
+
+class PullFailed(Exception):
+    """The server says that this consumer cannot be pulled from. `status` is its number."""
+
+    def __init__(self, status: str, description: str) -> None:
+        super().__init__(f"{status} {description}")
+        self.status = status
+
+
+class Pull:
+    """`open`, `wait`, then `close`, which may still bring a message."""
+
+    def __init__(self, nc: Client, consumer: str) -> None:
+        self._nc = nc
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.AGENT_REQUESTS}.{consumer}"
+        self._ended = asyncio.Event()
+        self._beat = asyncio.Event()
+        self._expired = False
+        self._message: Msg | None = None
+        self._failure: PullFailed | None = None
+
+    async def open(self) -> None:
+        inbox = self._nc.new_inbox()
+        self._subscription = await self._nc.subscribe(inbox, cb=self._take)
+        request = {
+            "batch": 1,
+            "expires": int(_EXPIRES_S * 1e9),
+            "idle_heartbeat": int(_IDLE_HEARTBEAT_S * 1e9),
+        }
+        await self._nc.publish(self._subject, msgspec.json.encode(request), reply=inbox)
+
+    async def wait(self) -> Msg | None:
+        """The message, None when the pull expired or its server went silent; `PullFailed`."""
+        while not (self._ended.is_set() or self._expired):
+            self._beat.clear()
+            try:
+                await asyncio.wait_for(
+                    self._beat.wait(), _IDLE_HEARTBEAT_S * _MISSED_HEARTBEATS
+                )
+            except TimeoutError:
+                # The server forgot the pull: it was restarted, or has a new leader.
+                return None
+        if self._failure is not None:
+            raise self._failure
+        return self._message
+
+    def expire(self) -> None:
+        """Make `wait` return: the pull is not wanted any more, or the server forgot it."""
+        self._expired = True
+        self._beat.set()
+
+    async def close(self) -> Msg | None:
+        """End the pull. A message that came in the last moment is returned."""
+        with contextlib.suppress(NatsError, TimeoutError):
+            if self._ended.is_set() or not self._nc.is_connected:
+                await self._subscription.unsubscribe()
+            else:
+                await asyncio.wait_for(self._subscription.drain(), _CLOSE_S)
+        return self._message
+
+    async def _take(self, message: Msg) -> None:
+        status = (message.headers or {}).get("Status") if not message.data else None
+        if status is None:
+            self._message = message
+            self._ended.set()
+        elif status in _ENDINGS:
+            self._ended.set()
+        elif status != "100":
+            description = (message.headers or {}).get("Description", "")
+            self._failure = PullFailed(status, description)
+            self._ended.set()
+        self._beat.set()
