@@ -163,7 +163,7 @@ def test_an_empty_reply_of_a_model_can_be_sent_back() -> None:
         ),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": ""}}]},
-            "m.tool_calls[0].function.tool_name",
+            "m.tool_calls[0].function.name",
         ),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "[]"}}]},
@@ -196,7 +196,7 @@ def test_an_empty_reply_of_a_model_can_be_sent_back() -> None:
          "m.content[0].image_url"),
         ({"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "data:text/html;base64,aaaa"}}]},
-         "m.content[0].image_url.url.mime_type"),
+         "m.content[0].image_url.url"),
         ({"role": "user", "content": [{"image": {"base64_image": _PNG, "detail": "max"}}]},
          "m.content[0].image.detail"),
         ({"role": "user", "content": [{"image": {"base64_image": ""}}]},

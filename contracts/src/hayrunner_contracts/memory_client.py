@@ -10,7 +10,6 @@ import inspect
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    Awaitable,
     Callable,
     Iterable,
     Mapping,
@@ -187,6 +186,8 @@ class _ScriptedRun:
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._cancelled: Cancelled | None = None
+        self._playing = False
+        self._value: dict[str, Any] | None = None
 
     def start(self, agent: str, request: RunRequest, script: Script) -> None:
         self.started = True
@@ -197,7 +198,8 @@ class _ScriptedRun:
         if self._result is not None or self._cancelled is not None:
             return
         self._cancelled = Cancelled(reason or "cancelled")
-        if self._task is not None:
+        # A task that has not begun must not be cancelled: it would never come to its end.
+        if self._task is not None and self._playing:
             self._task.cancel()
 
     async def close(self) -> None:
@@ -238,11 +240,11 @@ class _ScriptedRun:
                     yield ready
 
     async def _play(self, script: Script) -> None:
-        outcome: RunResult | RunError | None
+        self._playing = True
+        outcome: RunResult | RunError | None = self._cancelled
         try:
-            if self._cancelled is not None:
-                raise asyncio.CancelledError
-            outcome = await self._perform(script)
+            if outcome is None:
+                outcome = await self._perform(script)
         except asyncio.CancelledError:
             if self._cancelled is None:
                 raise
@@ -259,7 +261,7 @@ class _ScriptedRun:
         if callable(script) and not isinstance(script, AsyncIterable):
             called = script(self._request)
             if inspect.isawaitable(called):
-                called = await cast("Awaitable[Any]", called)
+                called = await called
             return await self._perform(called)
         if isinstance(script, AsyncIterable):
             async for event in script:
@@ -267,22 +269,15 @@ class _ScriptedRun:
             return None
         if isinstance(script, RunError | RunResult):
             return script
-        if isinstance(script, str | dict):
-            return await self._say(script)
+        if isinstance(script, dict):
+            await self._emit(TextChunk(step=1, content=msgspec.json.encode(script).decode()))
+            self._value = script
+            return None
+        if isinstance(script, str):
+            script = [TextChunk(step=1, content=script)]
         for event in cast("Iterable[StreamEvent]", script):
             await self._emit(event)
         return None
-
-    async def _say(self, answer: str | dict[str, Any]) -> RunResult:
-        text = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
-        await self._emit(TextChunk(step=1, content=text))
-        return RunResult(
-            message_id=self.message_id,
-            agent=self._agent,
-            status="completed",
-            answer=answer,
-            model_calls=1,
-        )
 
     async def _emit(self, event: Event) -> None:
         if not self._events and not isinstance(event, MessageStart):
@@ -355,7 +350,9 @@ class _ScriptedRun:
         )
 
     def _answer(self) -> Any:
-        """The text, read as JSON where the request asked for JSON and it is some."""
+        """The scripted value, or the text, read as JSON where the request asked for JSON."""
+        if self._value is not None:
+            return self._value
         text = self._builder.text
         if isinstance(self._request.response_format, dict):
             try:

@@ -109,7 +109,9 @@ def _haystack_message(fields: dict[str, Any], path: str) -> ChatMessage:
         parts = _parts(as_list(content, place), place)
     else:
         raise refusal(place, "must be a string or an array of content parts")
-    made = {**fields, "content": parts, "meta": fields.get("meta") or {}}
+    made = {**fields, "content": parts}
+    if made.get("meta", 0) is None:
+        del made["meta"]
     return convert(made, ChatMessage, path)
 
 

@@ -46,11 +46,14 @@ IMAGE_MIME_TYPES = frozenset(
         "image/jp2",
         "image/jpeg",
         "image/jpg",
+        "image/mpo",
         "image/palm",
         "image/png",
+        "image/sgi",
         "image/tiff",
         "image/vnd.adobe.photoshop",
         "image/webp",
+        "image/x-icon",
         "image/x-pcx",
         "image/x-portable-anymap",
         "image/x-tga",
@@ -86,24 +89,25 @@ def parse_part(value: Any, path: str) -> ContentPart:
     return _PARTS[kind](part[kind], at(path, kind))
 
 
-def checked_image(image: ImagePart, path: str) -> ImagePart:
-    """`image`, if its data is base64 and Haystack can hold its type."""
-    _check_base64(image.base64_image, at(path, "base64_image"))
+def checked_image(image: ImagePart, data_path: str, type_path: str) -> ImagePart:
+    """`image`, if its data is base64 and Haystack can hold its type. The paths are those of the
+    data and of the media type in the form that it came in."""
+    _check_base64(image.base64_image, data_path)
     if image.validation and image.mime_type and image.mime_type not in IMAGE_MIME_TYPES:
-        raise refusal(at(path, "mime_type"), "must be the media type of an image, as image/png")
+        raise refusal(type_path, "must be the media type of an image, as image/png")
     return image
 
 
-def checked_file(file: FilePart, path: str) -> FilePart:
+def checked_file(file: FilePart, data_path: str) -> FilePart:
     """`file`, if its data is base64."""
-    _check_base64(file.base64_data, at(path, "base64_data"))
+    _check_base64(file.base64_data, data_path)
     return file
 
 
-def checked_tool_call(call: ToolCall, path: str) -> ToolCall:
+def checked_tool_call(call: ToolCall, name_path: str) -> ToolCall:
     """`call`, if it names a tool."""
     if not call.tool_name:
-        raise refusal(at(path, "tool_name"), "must not be empty")
+        raise refusal(name_path, "must not be empty")
     return call
 
 
@@ -112,11 +116,13 @@ def _text(value: Any, path: str) -> ContentPart:
 
 
 def _image(value: Any, path: str) -> ContentPart:
-    return ContentPart(image=checked_image(_struct(value, ImagePart, path), path))
+    image = _struct(value, ImagePart, path)
+    return ContentPart(image=checked_image(image, at(path, "base64_image"), at(path, "mime_type")))
 
 
 def _file(value: Any, path: str) -> ContentPart:
-    return ContentPart(file=checked_file(_struct(value, FilePart, path), path))
+    file = _struct(value, FilePart, path)
+    return ContentPart(file=checked_file(file, at(path, "base64_data")))
 
 
 def _reasoning(value: Any, path: str) -> ContentPart:
@@ -124,7 +130,11 @@ def _reasoning(value: Any, path: str) -> ContentPart:
 
 
 def _tool_call(value: Any, path: str) -> ContentPart:
-    return ContentPart(tool_call=checked_tool_call(_struct(value, ToolCall, path), path))
+    return ContentPart(tool_call=_call(value, path))
+
+
+def _call(value: Any, path: str) -> ToolCall:
+    return checked_tool_call(_struct(value, ToolCall, path), at(path, "tool_name"))
 
 
 def _tool_call_result(value: Any, path: str) -> ContentPart:
@@ -133,8 +143,7 @@ def _tool_call_result(value: Any, path: str) -> ContentPart:
     for name in ("result", "origin"):
         if name not in fields:
             raise refusal(at(path, name), "is missing")
-    inner = at(path, "origin")
-    fields["origin"] = checked_tool_call(_struct(fields["origin"], ToolCall, inner), inner)
+    fields["origin"] = _call(fields["origin"], at(path, "origin"))
     result = fields["result"]
     if not isinstance(result, str):
         fields["result"] = _result_parts(result, at(path, "result"))

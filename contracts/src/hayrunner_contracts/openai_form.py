@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UnsetType
 
+from hayrunner_contracts.errors import RunError
 from hayrunner_contracts.message_parts import (
     checked_file,
     checked_image,
@@ -28,6 +29,7 @@ from hayrunner_contracts.messages import (
     ToolCallResult,
 )
 from hayrunner_contracts.refusals import as_list, as_object, as_text, at, known_fields, refusal
+from hayrunner_contracts.strict_json import RequestLimits, read_json
 
 __all__ = ["is_openai_form", "parse_openai_message", "to_openai"]
 
@@ -171,7 +173,7 @@ def _tool_calls(value: Any, path: str) -> list[ToolCall]:
             arguments=_arguments(function.get("arguments"), at(inner, "arguments")),
             id=None if identity is None else as_text(identity, at(place, "id")),
         )
-        calls.append(checked_tool_call(made, inner))
+        calls.append(checked_tool_call(made, at(inner, "name")))
     return calls
 
 
@@ -182,8 +184,9 @@ def _arguments(value: Any, path: str) -> dict[str, Any]:
         # Compatible servers leave out the arguments of a call that has none.
         return {}
     try:
-        arguments: Any = msgspec.json.decode(as_text(value, path))
-    except (msgspec.DecodeError, RecursionError):
+        # Text within the JSON: as strict as what is around it.
+        arguments = read_json(as_text(value, path).encode(), RequestLimits())
+    except (RunError, UnicodeEncodeError):
         raise refusal(path, "must be the JSON text of an object") from None
     if not isinstance(arguments, dict):
         raise refusal(path, "must be the JSON text of an object")
@@ -239,7 +242,8 @@ def _image_url(part: dict[str, Any], path: str) -> ContentPart:
     if detail not in (None, "auto", "high", "low"):
         raise refusal(at(place, "detail"), "must be one of auto, high, low")
     made = ImagePart(base64_image=data, mime_type=mime_type, detail=detail)
-    return ContentPart(image=checked_image(made, at(place, "url")))
+    url = at(place, "url")
+    return ContentPart(image=checked_image(made, url, url))
 
 
 def _file(part: dict[str, Any], path: str) -> ContentPart:

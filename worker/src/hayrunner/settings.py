@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=3, ge=1)
     drain_timeout_s: float = Field(default=30.0, ge=0)
     """Seconds that running runs may go on after SIGTERM."""
-    max_request_bytes: int = Field(default=1_000_000, ge=1_000)
+    max_request_bytes: int = Field(default=900_000, ge=1_000)
 
     max_queue: int = Field(default=10_000, ge=1)
     """Requests that may wait, over all agents; further ones are refused when published."""

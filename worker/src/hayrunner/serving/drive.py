@@ -1,0 +1,154 @@
+"""One attempt, from a request to an outcome: its deadline, its cancellation, its frame.
+
+What a durable run and a direct request have in common: everything but where events go and what
+is done with the outcome.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.serving.failures import failed, failure, failure_of
+from hayrunner.serving.served import RunSession, ServedAgent
+from hayrunner_contracts.events import Error, MessageEnd, StreamEvent
+from hayrunner_contracts.requests import RunRequest
+
+__all__ = ["Drive", "FrameSink", "Stopper"]
+
+_STOP_GRACE_S = 10.0
+
+
+class Stopper:
+    """Ends a run early, whoever asks and whenever: before its session exists, or while it runs.
+    The first reason counts."""
+
+    def __init__(self) -> None:
+        self.code: StopCode | None = None
+        self.stopped = asyncio.Event()
+        self._session: RunSession | None = None
+
+    def stop(self, code: StopCode) -> None:
+        if self.code is not None:
+            return
+        self.code = code
+        self.stopped.set()
+        if self._session is not None:
+            self._session.stop(code, failure(code).message)
+
+    def attach(self, session: RunSession) -> None:
+        self._session = session
+        if self.code is not None:
+            session.stop(self.code, failure(self.code).message)
+
+    def outcome(self) -> RunOutcome:
+        """What a run ends with that was stopped before it began."""
+        code = self.code or "cancelled"
+        return failed(failure(code), "cancelled" if code == "cancelled" else "error")
+
+
+class FrameSink:
+    """Passes a run's events on and keeps its frame right.
+
+    `whole` False passes only `error` and `message_end`: a run in mode `answer` publishes no
+    more. `complete` adds what of the two the run did not say itself.
+    """
+
+    def __init__(self, sink: EventSink, *, whole: bool) -> None:
+        self._sink = sink
+        self._whole = whole
+        self._ended = False
+        self._told = False
+
+    async def emit(self, event: StreamEvent) -> None:
+        if isinstance(event, Error):
+            self._told = True
+        elif isinstance(event, MessageEnd):
+            self._ended = True
+        elif not self._whole:
+            return
+        await self._sink.emit(event)
+
+    async def complete(self, outcome: RunOutcome) -> None:
+        if self._ended:
+            return
+        error = outcome.error
+        if error is not None and not self._told:
+            told = Error(
+                error_code=error.code,
+                error_message=error.message,
+                retryable=error.retryable,
+                ref=error.ref,
+            )
+            await self.emit(told)
+        await self.emit(MessageEnd(finish_reason=outcome.finish_reason, usage=outcome.usage))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """One attempt at one request. `deadline` is seconds since the epoch, None for none."""
+
+    agent: ServedAgent
+    agent_name: str
+    request: RunRequest
+    message_id: str
+    deadline: float | None
+
+    async def run(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
+        """Run to an outcome; the frame is complete when this returns.
+
+        Raises `CancelledError` only, when the attempt is ended from outside: the session is
+        over then, and nothing was emitted for it.
+        """
+        timer = self._start_timer(stopper)
+        try:
+            outcome = await self._attempt(sink, stopper)
+            await sink.complete(outcome)
+            return outcome
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _start_timer(self, stopper: Stopper) -> asyncio.TimerHandle | None:
+        if self.deadline is None:
+            return None
+        left = self.deadline - time.time()
+        if left <= 0:
+            stopper.stop("deadline_exceeded")
+            return None
+        loop = asyncio.get_running_loop()
+        return loop.call_later(left, stopper.stop, "deadline_exceeded")
+
+    async def _attempt(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
+        if stopper.code is not None:
+            return stopper.outcome()
+        try:
+            session = self.agent.open_session(
+                self.request, message_id=self.message_id, sink=sink, agent_name=self.agent_name
+            )
+            stopper.attach(session)
+            return await _run_within(session, stopper)
+        # The boundary of what an agent's author wrote: whatever it raises ends the run, safely
+        # told. Cancellation is no `Exception` and passes.
+        except Exception as error:
+            return failed(failure_of(error))
+
+
+async def _run_within(session: RunSession, stopper: Stopper) -> RunOutcome:
+    """The session's outcome. One that does not end within a few seconds of being stopped (a
+    tool that swallows its cancellation) is left behind, so that the run ends all the same."""
+    running = asyncio.ensure_future(session.run())
+    stopped = asyncio.ensure_future(stopper.stopped.wait())
+    try:
+        await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            await asyncio.wait({running}, timeout=_STOP_GRACE_S)
+        if not running.done():
+            return stopper.outcome()
+        return running.result()
+    finally:
+        stopped.cancel()
+        if not running.done():
+            running.cancel()
+            # Wait for its cleanup, so that nothing of it is emitted later; but not for ever.
+            await asyncio.wait({running}, timeout=_STOP_GRACE_S)

@@ -1,0 +1,186 @@
+"""One attempt at a durable run: begin, stream, exactly one end."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nats.errors import Error as NatsError
+
+from hayrunner.adapters.outcome import RunOutcome
+from hayrunner.serving.bus import Bus
+from hayrunner.serving.claims import Claim, ClaimLost, Claims
+from hayrunner.serving.commands import CommandInbox
+from hayrunner.serving.deliveries import Delivery
+from hayrunner.serving.drive import Drive, FrameSink, Stopper
+from hayrunner.serving.endings import complete_stored, uninterrupted, write_end
+from hayrunner.serving.holdings import HeldRun, Holdings
+from hayrunner.serving.results import RunFacts, stored_result
+from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
+from hayrunner.telemetry.logs import get_logger
+from hayrunner.telemetry.metrics import Metrics
+from hayrunner_contracts import subjects
+from hayrunner_contracts.errors import RunFailure
+
+__all__ = ["Execution", "PublisherFactory"]
+
+_log = get_logger(__name__)
+
+_BEGIN_PATIENCE_S = 10.0
+_HAND_BACK_PATIENCE_S = 3.0
+
+PublisherFactory = Callable[..., RunPublisher]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Runs claimed requests. One per worker."""
+
+    bus: Bus
+    claims: Claims
+    holdings: Holdings
+    metrics: Metrics
+    publisher: PublisherFactory = field(default=RunPublisher)
+
+    async def run(self, claim: Claim, delivery: Delivery, facts: RunFacts, drive: Drive) -> None:
+        """Run it and settle the delivery.
+
+        Raises `ClaimLost` (nothing was said for this worker), `CancelledError` or
+        `nats.errors.Error` (the claim was handed back; the delivery is for the caller).
+        """
+        await self._hold(claim, delivery, facts, drive=drive, outcome=None)
+
+    async def refuse(
+        self, claim: Claim, delivery: Delivery, facts: RunFacts, outcome: RunOutcome
+    ) -> None:
+        """End a run that will not be tried (again) and settle the delivery; raises as `run`."""
+        await self._hold(claim, delivery, facts, drive=None, outcome=outcome)
+
+    async def _hold(
+        self,
+        claim: Claim,
+        delivery: Delivery,
+        facts: RunFacts,
+        *,
+        drive: Drive | None,
+        outcome: RunOutcome | None,
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        held = HeldRun(claim=claim, delivery=delivery, end_here=task.cancel)
+        self.holdings.add(held)
+        started = time.time()
+        self.metrics.run_started(facts.agent, queue_wait_s=started - delivery.requested_at)
+        try:
+            await self._attempt(held, facts, drive, outcome)
+        except asyncio.CancelledError:
+            if held.lost:
+                # This cancel was ours: the claim is gone, and there is nothing to hand back.
+                task.uncancel()
+                raise ClaimLost from None
+            await self._hand_back(claim)
+            raise
+        except NatsError:
+            await self._hand_back(claim)
+            raise
+        finally:
+            self.holdings.remove(held)
+            self.metrics.run_left(facts.agent, duration_s=time.time() - started)
+
+    async def _attempt(
+        self, held: HeldRun, facts: RunFacts, drive: Drive | None, outcome: RunOutcome | None
+    ) -> None:
+        stored = None
+        if held.claim.attempt > 1:
+            if await self._was_ended(held):
+                return
+            subject = subjects.events(self.bus.namespace, facts.message_id)
+            stored = await read_stored_run(self.bus.nc, self.bus.js, subject)
+        publisher = self._publisher(held, stored)
+        whole = drive is not None and drive.request.mode == "stream"
+        sink = FrameSink(publisher, whole=whole)
+        try:
+            await publisher.begin(
+                agent=facts.agent,
+                thread_id=facts.thread_id,
+                attempt=held.claim.attempt,
+                patience_s=_BEGIN_PATIENCE_S,
+            )
+            if drive is not None:
+                outcome = await self._drive(drive, sink)
+            assert outcome is not None
+            await sink.complete(outcome)
+            await self._end(held, publisher, facts, outcome)
+        finally:
+            await publisher.close()
+
+    async def _drive(self, drive: Drive, sink: FrameSink) -> RunOutcome:
+        stopper = Stopper()
+        inbox = CommandInbox(
+            self.bus, drive.message_id, on_cancel=lambda: stopper.stop("cancelled")
+        )
+        try:
+            await inbox.open(read_stored=True)
+            return await drive.run(sink, stopper)
+        finally:
+            await inbox.close()
+
+    async def _end(
+        self, held: HeldRun, publisher: RunPublisher, facts: RunFacts, outcome: RunOutcome
+    ) -> None:
+        end = write_end(self.bus, self.claims, held.claim, publisher, facts, outcome)
+        result = await uninterrupted(end, held.delivery.ack)
+        code = _code(result.error)
+        self.metrics.run_ended(facts.agent, outcome=result.status, error_code=code)
+        _log.info(
+            "run ended",
+            agent=facts.agent,
+            message_id=facts.message_id,
+            status=result.status,
+            error_code=code,
+            attempts=facts.attempts,
+        )
+
+    async def _was_ended(self, held: HeldRun) -> bool:
+        """Whether an earlier attempt stored the result; what it left undone is done here."""
+        result = await stored_result(self.bus, held.claim.message_id)
+        if result is None:
+            return False
+
+        def publisher(stored: StoredRun) -> RunPublisher:
+            return self._publisher(held, stored)
+
+        rest = complete_stored(self.bus, self.claims, held.claim, publisher, result)
+        await uninterrupted(rest, held.delivery.ack)
+        return True
+
+    def _publisher(self, held: HeldRun, stored: StoredRun | None) -> RunPublisher:
+        async def may_go_on() -> bool:
+            return await self.holdings.still_held(held)
+
+        return self.publisher(
+            self.bus.nc,
+            self.bus.js,
+            self.bus.link,
+            namespace=self.bus.namespace,
+            message_id=held.claim.message_id,
+            stored=stored,
+            may_go_on=may_go_on,
+            on_repair=self.metrics.events_repaired,
+        )
+
+    async def _hand_back(self, claim: Claim) -> None:
+        """So that the next worker starts at once and this try is not counted."""
+        hand_back = self.claims.hand_back(claim, patience_s=_HAND_BACK_PATIENCE_S)
+        task = asyncio.create_task(hand_back)
+        try:
+            await asyncio.shield(task)
+        except ClaimLost:
+            # Somebody has it already: all the better.
+            return
+        except NatsError:
+            _log.warning("a claim was not handed back", message_id=claim.message_id)
+
+
+def _code(error: RunFailure | None) -> str | None:
+    return None if error is None else error.code

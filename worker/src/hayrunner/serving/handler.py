@@ -1,0 +1,140 @@
+"""One delivery: decode, claim, execute, settle. Each ends visibly in ack or nak."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from nats.errors import Error as NatsError
+
+from hayrunner.adapters.outcome import RunOutcome
+from hayrunner.serving.admission import Admission
+from hayrunner.serving.claims import ClaimLost
+from hayrunner.serving.dead_letters import DeadLetters
+from hayrunner.serving.deliveries import Delivery
+from hayrunner.serving.drive import Drive
+from hayrunner.serving.execution import Execution
+from hayrunner.serving.failures import failed, failure
+from hayrunner.serving.results import RunFacts
+from hayrunner.serving.served import AgentRegistry
+from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
+from hayrunner.telemetry.metrics import Metrics
+from hayrunner_contracts import subjects
+from hayrunner_contracts.codec import (
+    RequestLimits,
+    deadline_of,
+    decode_request,
+    peek_message_id,
+)
+from hayrunner_contracts.errors import RunError
+from hayrunner_contracts.requests import RunRequest
+
+__all__ = ["Handler"]
+
+_log = get_logger(__name__)
+
+_AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """Walks a delivery from its bytes to its ack. One per worker."""
+
+    registry: AgentRegistry
+    admission: Admission
+    execution: Execution
+    dead_letters: DeadLetters
+    metrics: Metrics
+    limits: RequestLimits = field(default_factory=RequestLimits)
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Handle and settle. Raises nothing but `CancelledError`, when the worker goes away:
+        the request was put back by then."""
+        if delivery.times_delivered > 1:
+            self.metrics.redelivered(delivery.agent)
+        try:
+            await self._handle(delivery)
+        except ClaimLost:
+            # The other worker acks. A word from here would take the request off its hands.
+            delivery.settled = True
+        except asyncio.CancelledError:
+            if not delivery.settled:
+                await delivery.nak()
+            raise
+        except NatsError as error:
+            _log.warning("NATS failed a run; it will be tried again", **cause_of(error))
+            if not delivery.settled:
+                await delivery.nak(_AGAIN_S)
+        # The message boundary: a fault of the worker's own must not end its loop. The request
+        # is put back, and the claim counts the attempts.
+        except Exception as error:
+            _log.error("the worker failed a run", ref=new_ref(), **cause_of(error))
+            if not delivery.settled:
+                await delivery.nak(_AGAIN_S)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            request = decode_request(delivery.data, limits=self.limits)
+        except RunError as error:
+            outcome = failed(error.to_wire())
+            await self._give_up(delivery, outcome, peek_message_id(delivery.data))
+            return
+        message_id = request.message_id or _derived(delivery)
+        admitted = await self.admission.admit(delivery, message_id)
+        if admitted is None:
+            return
+        claim = admitted.claim
+        facts = _facts(request, delivery, message_id, claim.record.counted_attempts)
+        if admitted.out_of_attempts:
+            outcome = failed(failure("worker_lost"))
+            await self._bury(delivery, outcome)
+            await self.execution.refuse(claim, delivery, facts, outcome)
+            return
+        drive = Drive(
+            agent=self.registry.get(delivery.agent),
+            agent_name=delivery.agent,
+            request=request,
+            message_id=message_id,
+            deadline=deadline_of(request, delivery.requested_at),
+        )
+        await self.execution.run(claim, delivery, facts, drive)
+
+    async def _give_up(
+        self, delivery: Delivery, outcome: RunOutcome, message_id: str | None
+    ) -> None:
+        """A request that cannot be run: dead letter, then its failed result, then the ack."""
+        await self._bury(delivery, outcome)
+        message_id = message_id or _derived(delivery)
+        admitted = await self.admission.admit(delivery, message_id)
+        if admitted is not None:
+            facts = _facts(None, delivery, message_id, 1)
+            await self.execution.refuse(admitted.claim, delivery, facts, outcome)
+
+    async def _bury(self, delivery: Delivery, outcome: RunOutcome) -> None:
+        assert outcome.error is not None
+        await self.dead_letters.put(
+            agent=delivery.agent,
+            subject=delivery.subject,
+            sequence=delivery.sequence,
+            data=delivery.data,
+            original_headers=delivery.headers,
+            reason=outcome.error.code,
+        )
+
+
+def _derived(delivery: Delivery) -> str:
+    return subjects.derived_message_id(subjects.AGENT_REQUESTS, delivery.sequence)
+
+
+def _facts(
+    request: RunRequest | None, delivery: Delivery, message_id: str, attempts: int
+) -> RunFacts:
+    return RunFacts(
+        message_id=message_id,
+        agent=delivery.agent,
+        attempts=attempts,
+        requested_at=delivery.requested_at,
+        started_at=time.time(),
+        thread_id=None if request is None else request.thread_id,
+        metadata={} if request is None else request.metadata,
+        include_messages=request is not None and request.include_messages,
+    )
