@@ -189,4 +189,6 @@ def compose(docker: Command, base_images: tuple[str, str], image: str) -> Iterat
     try:
         yield run
     finally:
+        # Shown with a test that failed, and only then.
+        print(run("logs", "--no-color", "--tail", "40", check=False).stdout)
         run("down", "--volumes", "--timeout", "5", check=False)

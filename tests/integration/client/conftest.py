@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,7 +14,13 @@ import nats
 import pytest
 from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
-from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
+from nats.js.api import (
+    ConsumerConfig,
+    DiscardPolicy,
+    RetentionPolicy,
+    StreamConfig,
+    SubjectTransform,
+)
 
 from hayrunner_contracts.client import ReadSettings, RunClient
 from hayrunner_contracts.codec import decode_request, encode
@@ -44,6 +51,7 @@ class NatsServer:
         self._config.write_text(config)
         self._process: subprocess.Popen[bytes] | None = None
         self._port = -1
+        self._monitor = ""
 
     @property
     def url(self) -> str:
@@ -56,7 +64,7 @@ class NatsServer:
     def _launch(self) -> None:
         binary = Path(sys.executable).parent / "nats-server"
         command = [str(binary), "-c", str(self._config), "-a", "127.0.0.1", "-p", str(self._port)]
-        command += ["--ports_file_dir", str(self._folder)]
+        command += ["-m", "-1", "--ports_file_dir", str(self._folder)]
         if self._jetstream:
             command += ["-js", "-sd", str(self._folder / "store")]
         self._process = subprocess.Popen(
@@ -68,9 +76,20 @@ class NatsServer:
         assert self._process.poll() is None, "nats-server ended"
         for ports in self._folder.glob(f"*_{self._process.pid}.ports"):
             if text := ports.read_text():
-                self._port = int(json.loads(text)["nats"][0].rsplit(":", 1)[1])
+                urls = json.loads(text)
+                self._port = int(urls["nats"][0].rsplit(":", 1)[1])
+                self._monitor = urls["monitoring"][0]
                 return True
         return False
+
+    async def subscribers(self, subject: str) -> int:
+        """How many clients listen to a subject, streams aside."""
+        url = f"{self._monitor}/connz?subs=1"
+        answer = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read())
+        connections = json.loads(answer)["connections"]
+        return sum(
+            subject in connection.get("subscriptions_list", []) for connection in connections
+        )
 
     def stop(self) -> None:
         if self._process is not None:
@@ -88,10 +107,10 @@ class ScriptedWorker:
         self.namespace = namespace
 
     async def create_streams(self, **requests_limits: Any) -> None:
-        for name, kind in ((RUN_EVENTS, "events"), (RUN_COMMANDS, "commands")):
-            await self.jetstream.add_stream(
-                StreamConfig(name=name, subjects=[f"runs.*.*.{kind}"], allow_direct=True)
-            )
+        await self.create_events_stream()
+        await self.jetstream.add_stream(
+            StreamConfig(name=RUN_COMMANDS, subjects=["runs.*.*.commands"], allow_direct=True)
+        )
         await self.jetstream.add_stream(
             StreamConfig(
                 name=RUN_RESULTS,
@@ -107,6 +126,19 @@ class ScriptedWorker:
                 retention=RetentionPolicy.WORK_QUEUE,
                 discard=DiscardPolicy.NEW,
                 **requests_limits,
+            )
+        )
+
+    async def create_events_stream(self, *, allow_direct: bool = True) -> None:
+        """The stream also takes `missed.…`, stored as events: what no live subscriber gets."""
+        await self.jetstream.add_stream(
+            StreamConfig(
+                name=RUN_EVENTS,
+                subjects=["runs.*.*.events", "missed.*.*.events"],
+                subject_transform=SubjectTransform(
+                    src="missed.*.*.events", dest="runs.{{wildcard(1)}}.{{wildcard(2)}}.events"
+                ),
+                allow_direct=allow_direct,
             )
         )
 
@@ -127,8 +159,13 @@ class ScriptedWorker:
         await pull.unsubscribe()
         return decode_request(message.data)
 
-    async def publish(self, message_id: str, run: Sequence[StreamEvent]) -> None:
+    async def publish(
+        self, message_id: str, run: Sequence[StreamEvent], *, live: bool = True
+    ) -> None:
+        """Publish events; not `live`: stored, but missed by everyone who listens."""
         subject = events(self.namespace, message_id)
+        if not live:
+            subject = subject.replace("runs.", "missed.", 1)
         for event in run:
             await self.connection.publish(subject, encode(event))
         await self.connection.flush()

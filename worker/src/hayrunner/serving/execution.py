@@ -9,7 +9,7 @@ from nats.errors import Error as NatsError
 
 from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.claims import Claim, ClaimLost, Claims
+from hayrunner.serving.claims import Claim, ClaimLost, Claims, is_final
 from hayrunner.serving.commands import CommandInbox
 from hayrunner.serving.deliveries import Delivery
 from hayrunner.serving.drive import Drive, FrameSink, Stopper
@@ -171,6 +171,8 @@ class Execution:
 
     async def _hand_back(self, claim: Claim) -> None:
         """So that the next worker starts at once and this try is not counted."""
+        if is_final(claim.record.status):
+            return
         hand_back = self.claims.hand_back(claim, patience_s=_HAND_BACK_PATIENCE_S)
         task = asyncio.create_task(hand_back)
         try:

@@ -16,28 +16,29 @@ class Reservation:
 
     def __init__(self, slots: "Slots") -> None:
         self._slots = slots
-        self._taken_away = False
+        self.taken_away = False
+        """Somebody uses it already."""
         self._used = False
         self.wanted = asyncio.Event()
         """Set when somebody else should have the slot: give it back soon."""
 
     def take_away(self) -> None:
-        self._taken_away = True
+        self.taken_away = True
         self.wanted.set()
 
     async def use(self) -> None:
         """A run starts. Waits only where the slot was taken away in the same moment."""
-        self._used = True
-        if self._taken_away:
+        if self.taken_away:
             await self._slots.wait_for_run()
         else:
             self._slots.convert(self)
+        self._used = True
 
     def release(self) -> None:
         """The pull came back empty, or the run is over."""
         if self._used:
             self._slots.leave()
-        elif not self._taken_away:
+        elif not self.taken_away:
             self._slots.unreserve(self)
 
 

@@ -1,0 +1,169 @@
+"""Pulling requests: a slot first, then one message, heartbeat from receipt, drain at the end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.errors import NotFoundError
+
+from hayrunner.errors import ConfigurationError
+from hayrunner.serving.connection import Link
+from hayrunner.serving.deliveries import Delivery, Heartbeat
+from hayrunner.serving.pulls import Pull, PullFailed
+from hayrunner.serving.slots import Reservation, Slots
+from hayrunner.telemetry.logs import cause_of, get_logger
+from hayrunner_contracts import subjects
+
+__all__ = ["Intake"]
+
+_log = get_logger(__name__)
+
+_TURN_S = 0.1
+_BACK_OFF_FIRST_S = 0.1
+_BACK_OFF_MOST_S = 5.0
+_AWAY_POLL_S = 0.02
+
+
+@dataclass(kw_only=True)
+class Intake:
+    """The pull loops of one worker, one per agent.
+
+    `handle` gets every delivery, in a task of its own. `bind` makes sure that an agent's
+    consumer is there; it is called at the start and whenever pulling fails.
+    """
+
+    nc: Client
+    link: Link
+    namespace: str
+    agents: list[str]
+    slots: Slots
+    heartbeat: Heartbeat
+    handle: Callable[[Delivery], Awaitable[None]]
+    bind: Callable[[str], Awaitable[None]]
+    draining: bool = False
+    _bound: set[str] = field(default_factory=set[str])
+    _loops: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+    _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _pulls: set[Pull] = field(default_factory=set[Pull])
+
+    @property
+    def ready(self) -> bool:
+        """Whether every agent's requests are being pulled."""
+        return not self.draining and len(self._bound) == len(self.agents)
+
+    @property
+    def running(self) -> set["asyncio.Task[None]"]:
+        """The tasks that handle deliveries now."""
+        return set(self._running)
+
+    async def start(self) -> None:
+        """Bind every agent, then pull. `ConfigurationError` where a consumer cannot be had."""
+        for agent in self.agents:
+            await self.bind(agent)
+            self._bound.add(agent)
+        self.link.when_back(self._pull_again)
+        self._loops = [
+            asyncio.create_task(self._serve(agent), name=f"pull {agent}") for agent in self.agents
+        ]
+
+    async def stop_pulling(self) -> None:
+        """Take no more; runs go on. Messages caught on their way are put back at once."""
+        self.draining = True
+        for pull in list(self._pulls):
+            pull.expire()
+        for loop in self._loops:
+            if not loop.done() and not self._pulls:
+                # It waits for a slot, or backs off: there is nothing to lose.
+                loop.cancel()
+        _, late = await asyncio.wait(self._loops, timeout=3.0) if self._loops else ((), ())
+        for loop in late:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+
+    async def _pull_again(self) -> None:
+        """After a reconnect: the server forgot every open pull."""
+        await self.heartbeat.beat()
+        for pull in list(self._pulls):
+            pull.expire()
+
+    async def _serve(self, agent: str) -> None:
+        wait = _BACK_OFF_FIRST_S
+        while not self.draining:
+            if not self.link.up:
+                await asyncio.sleep(_AWAY_POLL_S)
+                continue
+            reservation = await self.slots.reserve()
+            try:
+                delivery = await self._pull(agent, reservation)
+            except asyncio.CancelledError:
+                reservation.release()
+                raise
+            except (NatsError, PullFailed) as error:
+                reservation.release()
+                await self._back_off(agent, error, wait)
+                wait = min(wait * 2, _BACK_OFF_MOST_S)
+                continue
+            wait = _BACK_OFF_FIRST_S
+            if delivery is None:
+                reservation.release()
+            elif self.draining:
+                reservation.release()
+                await delivery.nak()
+            else:
+                self._spawn(delivery, reservation)
+
+    async def _pull(self, agent: str, reservation: Reservation) -> Delivery | None:
+        pull = Pull(self.nc, subjects.consumer_name(self.namespace, agent))
+        await pull.open()
+        self._pulls.add(pull)
+        turn = asyncio.create_task(self._end_of_turn(pull, reservation))
+        try:
+            message = await pull.wait()
+        finally:
+            self._pulls.discard(pull)
+            turn.cancel()
+            last = await pull.close()
+        message = message or last
+        return None if message is None else Delivery(message, agent=agent)
+
+    async def _end_of_turn(self, pull: Pull, reservation: Reservation) -> None:
+        """Others want the slot: give it back, after a moment in which a message may come."""
+        await reservation.wanted.wait()
+        if not reservation.taken_away:
+            await asyncio.sleep(_TURN_S)
+        pull.expire()
+
+    async def _back_off(self, agent: str, error: Exception, wait: float) -> None:
+        self._bound.discard(agent)
+        status = error.status if isinstance(error, PullFailed) else None
+        _log.warning(
+            "requests cannot be pulled", agent=agent, status=status, again_in_s=wait,
+            **cause_of(error),
+        )
+        await asyncio.sleep(wait)
+        try:
+            await self.bind(agent)
+        except (NatsError, NotFoundError, ConfigurationError) as problem:
+            _log.warning("the consumer cannot be bound", agent=agent, **cause_of(problem))
+            return
+        self._bound.add(agent)
+
+    def _spawn(self, delivery: Delivery, reservation: Reservation) -> None:
+        self.heartbeat.hold(delivery)
+        task = asyncio.create_task(self._handle(delivery, reservation), name="run")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _handle(self, delivery: Delivery, reservation: Reservation) -> None:
+        try:
+            await reservation.use()
+            await self.handle(delivery)
+        except asyncio.CancelledError:
+            if not delivery.settled:
+                await delivery.nak()
+            raise
+        finally:
+            self.heartbeat.let_go(delivery)
+            reservation.release()
