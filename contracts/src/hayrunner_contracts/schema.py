@@ -30,6 +30,7 @@ from hayrunner_contracts.results import RunResult
 __all__ = ["components", "export", "json_schemas", "main", "written"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ID = "urn:hayrunner:contract:"
 _FORMS_NOTE = (
     "The form of Haystack 2.20 and 3.x. In a request, older Haystack messages (`content` as a "
     "string; `_role`, `_content`) and messages of OpenAI's chat completions are read as well."
@@ -60,7 +61,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         (schema,), parts = _components([kind], "#/$defs/{name}")
         made[name] = {
             "$schema": _DIALECT,
-            "$id": f"urn:hayrunner:contract:1:{name}",
+            "$id": f"{_ID}1:{name}",
             **schema,
             "$defs": parts,
         }
@@ -89,7 +90,7 @@ def export(folder: Path, check: bool = False, docs: Path | None = None) -> list[
     files[folder / "asyncapi.json"] = written(asyncapi())
     if docs is not None:
         files[docs] = filled(docs.read_text(encoding="utf-8"))
-    stale = sorted(set(folder.glob("*.json")) - set(files))
+    stale = [path for path in folder.glob("*.schema.json") if path not in files and _is_ours(path)]
     differing = [path for path, text in files.items() if _text_of(path) != text]
     if not check:
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,6 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _text_of(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _is_ours(path: Path) -> bool:
+    return f'"{_ID}' in path.read_text(encoding="utf-8")
 
 
 def _components(

@@ -1,5 +1,5 @@
-"""What tests of a service need: waiting for a condition, a run's events made up, and the rules
-that every stream keeps, as a check."""
+"""What tests of a service need: a client without a bus, waiting for a condition, a run's events
+made up, and the rules that every stream keeps, as a check."""
 
 import asyncio
 import time
@@ -22,11 +22,14 @@ from hayrunner_contracts.events import (
     ToolOutput,
     Usage,
 )
+from hayrunner_contracts.memory_client import InMemoryRunClient, RecordedRequest
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.stream_rules import Event, check_stream, effective_events
 
 __all__ = [
+    "InMemoryRunClient",
+    "RecordedRequest",
     "assert_valid_stream",
     "check_stream",
     "effective_events",

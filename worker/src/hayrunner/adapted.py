@@ -14,7 +14,8 @@ from hayrunner.adapters.settings import RunSettings
 from hayrunner.adapters.stream import Stream
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.agent import Agent
-from hayrunner.errors import ConfigurationError, UnsupportedOption
+from hayrunner.errors import UnsupportedOption
+from hayrunner_contracts.errors import InvalidRequest
 from hayrunner_contracts.options import RunOptions
 
 __all__ = ["HaystackAgentAdapter", "PipelineAgent"]
@@ -44,7 +45,7 @@ class HaystackAgentAdapter(Agent):
         )
 
     def get_pipeline_adapter(self, thread_id: str | None = None, user: str | None = None) -> Stream:
-        return Stream(self.loop, storage=self.get_storage(thread_id))
+        return Stream(self.loop, storage=self.get_storage(thread_id), max_history=self.max_history)
 
     def headless_body(
         self,
@@ -80,7 +81,9 @@ class PipelineAgent(Agent):
         return None
 
     def get_pipeline_adapter(self, thread_id: str | None = None, user: str | None = None) -> Stream:
-        return Stream(self._pipeline, storage=self.get_storage(thread_id))
+        return Stream(
+            self._pipeline, storage=self.get_storage(thread_id), max_history=self.max_history
+        )
 
     def headless_body(
         self,
@@ -91,5 +94,5 @@ class PipelineAgent(Agent):
         user: str | None,
     ) -> RunBody:
         if form is not None:
-            raise ConfigurationError("response_format: a pipeline decides its own output")
+            raise InvalidRequest("a pipeline decides its own output", field="response_format")
         return self.get_pipeline_adapter(thread_id, user).body(messages)

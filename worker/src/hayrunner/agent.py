@@ -1,6 +1,8 @@
 """What an agent author writes: a class with a name, a model and tools."""
 
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 from haystack.components.agents import Agent as HaystackAgent
@@ -9,7 +11,7 @@ from haystack.tools import Tool, Toolset, create_tool_from_function
 from msgspec import UNSET
 from pydantic import BaseModel
 
-from hayrunner.adapters.body import RunBody, loop_body
+from hayrunner.adapters.body import RunBody
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import as_chat_messages
 from hayrunner.adapters.loop import LoopAgent, loop_agent
@@ -37,6 +39,9 @@ from hayrunner_contracts.requests import RunRequest
 __all__ = ["Agent", "ToolSource"]
 
 ToolSource = Tool | Toolset | Callable[..., Any]
+
+# Plain functions whose tools are kept: an author may make new ones for every run.
+_TOOLS_KEPT = 256
 
 
 class Agent:
@@ -67,7 +72,7 @@ class Agent:
     def __init__(self) -> None:
         self._llm: Any = None
         self._loop: LoopAgent | None = None
-        self._tools: dict[int, Tool] = {}
+        self._make_tool = lru_cache(maxsize=_TOOLS_KEPT)(create_tool_from_function)
         self._threads = InMemoryThreads()
 
     # --- what an author may override -------------------------------------------------------
@@ -99,7 +104,7 @@ class Agent:
 
     def get_run_adapter(self, thread_id: str | None = None, user: str | None = None) -> Any:
         """What answers headless runs that use no tools."""
-        return Run(self.llm, instructions=self.get_system_prompt())
+        return Run(self.llm, instructions=self.get_system_prompt(), loop=self.loop)
 
     def get_pipeline_adapter(self, thread_id: str | None = None, user: str | None = None) -> Stream:
         """What answers streaming runs."""
@@ -108,6 +113,7 @@ class Agent:
             storage=self.get_storage(thread_id),
             tools=self.run_tools(thread_id, user),
             system_prompt=self.get_system_prompt(),
+            max_history=self.max_history,
         )
 
     def get_storage(self, thread_id: str | None) -> BaseStorageAdapter | None:
@@ -127,15 +133,25 @@ class Agent:
         user: str | None = None,
     ) -> Any:
         """The answer: text, or what `response_format` asks for. With `tools`, and no response
-        format in force, the agent's tools are run to completion first.
+        format in force, the agent's tools are run to completion first. With `thread_id`, the
+        thread is loaded first and the run is stored in it.
 
-        Raises what ended the run: `ProviderError`, `StructuredOutputError`, `MaxTurns`, …
+        Raises the contract's error for what ended the run: `ProviderFailed`, `MaxTurns`,
+        `StructuredOutputFailed`, …
         """
         wanted = response_format if response_format is not None else self.response_format
         form = None if wanted is None else ResponseFormat(wanted)
-        run = RunContext(message_id="", settings=self.default_settings())
-        body = self.headless_body(as_chat_messages(messages), form, tools, thread_id, user)
-        outcome = await LoopSession(run, body).run()
+        run = RunContext(message_id=str(uuid.uuid4()), settings=self.default_settings())
+        asked = as_chat_messages(messages)
+        storage = self.get_storage(thread_id)
+        writer = None if storage is None else StreamWriter(storage, run.message_id, asked)
+
+        async def body(run: RunContext) -> Any:
+            history = [] if writer is None else await writer.load(self.max_history)
+            conversation = [*as_chat_messages(history), *asked]
+            return await self.headless_body(conversation, form, tools, thread_id, user)(run)
+
+        outcome = await LoopSession(run, body, writer=writer).run()
         if outcome.error is not None:
             raise error_from_wire(outcome.error)
         return outcome.answer if form is None else form.instance(outcome.answer)
@@ -170,15 +186,10 @@ class Agent:
 
     def run_tools(self, thread_id: str | None, user: str | None) -> list[Tool | Toolset]:
         """`get_tools`, with plain functions made into tools, each once."""
-        return [self._as_tool(tool) for tool in self.get_tools(thread_id, user)]
-
-    def _as_tool(self, source: ToolSource) -> Tool | Toolset:
-        if isinstance(source, Tool | Toolset):
-            return source
-        key = id(source)
-        if key not in self._tools:
-            self._tools[key] = create_tool_from_function(source)
-        return self._tools[key]
+        return [
+            source if isinstance(source, Tool | Toolset) else self._make_tool(source)
+            for source in self.get_tools(thread_id, user)
+        ]
 
     def default_settings(self) -> RunSettings:
         """The agent's own settings, before a request's options."""
@@ -218,8 +229,8 @@ class Agent:
         thread_id: str | None,
         user: str | None,
     ) -> RunBody:
-        """The body of a headless run: the loop without tools; with them where `tools` is set, no
-        response format is in force, and the run adapter is this package's own."""
+        """The body of a headless run: the run adapter's; the loop with the agent's tools where
+        `tools` is set, no response format is in force, and the run adapter is a `Run`."""
         adapter = self.get_run_adapter(thread_id, user)
         if not isinstance(adapter, Run):
             return _foreign_body(adapter, messages, self.get_system_prompt(), form)
@@ -230,9 +241,7 @@ class Agent:
                 system_prompt=self.get_system_prompt(),
             )
             return stream.body(messages)
-        prompt = self.get_system_prompt()
-        conversation = [ChatMessage.from_system(prompt)] if prompt is not None else []
-        return loop_body(self.loop, [*conversation, *messages], tools=(), response_format=form)
+        return adapter.body(messages, response_format=form)
 
 
 def _foreign_body(

@@ -159,12 +159,9 @@ class EmbeddedServer:
         assert self._keeper is not None
         end = asyncio.get_running_loop().time() + _START_LIMIT_S
         while asyncio.get_running_loop().time() < end:
-            for ports in folder.glob("*.ports"):
-                # The file is there a moment before its content.
-                with contextlib.suppress(msgspec.DecodeError, KeyError, IndexError):
-                    listening = msgspec.json.decode(ports.read_bytes())["nats"][0]
-                    self._port = urlsplit(listening).port
-                    return
+            if (port := _listening_port(folder)) is not None:
+                self._port = port
+                return
             if self._keeper.returncode is not None:
                 break
             await asyncio.sleep(0.005)
@@ -190,3 +187,12 @@ class EmbeddedServer:
                 keeper.kill()
             await keeper.wait()
         (self._work_folder() / "pid").unlink(missing_ok=True)
+
+
+def _listening_port(folder: Path) -> int | None:
+    """The port in the file that the server writes when it listens."""
+    for ports in folder.glob("*.ports"):
+        # The file is there a moment before its content.
+        with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, IndexError):
+            return urlsplit(msgspec.json.decode(ports.read_bytes())["nats"][0]).port
+    return None

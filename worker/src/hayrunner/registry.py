@@ -25,8 +25,13 @@ class Registry:
 
     def add_agent(self, agent: Agent | type[Agent]) -> Agent:
         """Register an `Agent` under its own name. Raises `ConfigurationError`."""
-        instance = agent() if isinstance(agent, type) else agent
-        return self.add(instance.name, instance)
+        name = getattr(agent, "name", None)
+        if not isinstance(name, str):
+            raise ConfigurationError(
+                f"an agent registered without a name is a hayrunner.Agent; this is "
+                f"{_kind_of(agent)}: use add(name, agent)"
+            )
+        return self.add(name, agent)
 
     def add(self, name: str, agent: Any) -> Agent:
         """Register an `Agent`, a Haystack Agent or a Haystack Pipeline under `name`.
@@ -55,7 +60,7 @@ class Registry:
             return PipelineAgent(name, agent)
         raise ConfigurationError(
             f"{name}: an agent is a hayrunner.Agent, a Haystack Agent or a Haystack Pipeline; "
-            f"this is {type(agent).__module__}.{type(agent).__qualname__}"
+            f"this is {_kind_of(agent)}"
         )
 
     def names(self) -> list[str]:
@@ -68,3 +73,8 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._agents)
+
+
+def _kind_of(thing: Any) -> str:
+    kind = thing if isinstance(thing, type) else type(thing)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -31,11 +31,13 @@ def loop_body(
     """
 
     async def body(run: RunContext) -> Any:
+        # Before a copy of the generator is made: it is to share the client.
+        await agent.warm_up_async()
         run.generator = run_generator(agent.chat_generator, run.settings)
         if response_format is not None:
             run.generation_kwargs |= format_parameter(agent.chat_generator, response_format)
         await agent.run_async(messages=list(messages), tools=_run_tools(tools))
-        if response_format is None:
+        if response_format is None or run.finish_reason == "stopped":
             return _last_text(run)
         return await _structured(agent, messages, run, response_format)
 

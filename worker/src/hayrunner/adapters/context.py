@@ -1,6 +1,7 @@
 """What one run owns while it goes on."""
 
 import contextvars
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,8 @@ class RunContext:
     """The state of one run: never shared, reached through `current_run` inside the loop.
 
     `new_messages` are those the run made, in order, as they stand in history. `finish_reason`
-    is set when the loop ends by itself.
+    is set when the loop ends by itself, `stop_reason` when a hook ended it. `unsent` are events
+    that happened and were not given to the sink yet.
     """
 
     message_id: str
@@ -42,11 +44,19 @@ class RunContext:
     tool_choice_honoured: bool = False
     new_messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
     finish_reason: str | None = None
+    stop_reason: str | None = None
+    unsent: deque[StreamEvent] = field(default_factory=deque[StreamEvent])
 
     async def emit(self, events: Iterable[StreamEvent]) -> None:
-        """Give events to the sink, in order; waits where the sink does."""
-        for event in events:
-            await self.sink.emit(event)
+        """Give events to the sink, in order; waits where the sink does.
+
+        If the wait is cancelled, what was not given stays and goes first the next time: events
+        that the normalizer counts as told are never lost.
+        """
+        unsent = self.unsent
+        unsent.extend(events)
+        while unsent:
+            await self.sink.emit(unsent.popleft())
 
     @property
     def last_text(self) -> str | None:

@@ -6,6 +6,8 @@ file is what has to be read against the new one; tests/unit/test_haystack_intern
 where a name is gone or takes other arguments.
 """
 
+from typing import Any
+
 from haystack.components.agents.agent import (
     _check_duplicate_tool_names as check_duplicate_tool_names,
 )
@@ -24,10 +26,18 @@ from haystack.components.agents.tool_calling import (
 from haystack.components.agents.tool_calling import _prepare_tool_args as prepare_tool_args
 from haystack.components.agents.tool_calling import _schedule_tool_calls as schedule_tool_calls
 
+
+def mandatory_inputs(component: Any) -> list[str]:
+    """The inputs without which a component cannot be run."""
+    sockets = component.__haystack_input__._sockets_dict
+    return [name for name, socket in sockets.items() if socket.is_mandatory]
+
+
 __all__ = [
     "build_tool_message",
     "check_duplicate_tool_names",
     "create_tool_span",
+    "mandatory_inputs",
     "merge_tool_outputs",
     "pending_tool_call_messages",
     "prepare_tool_args",

@@ -7,8 +7,10 @@ events appear, and that an empty or malformed reply never makes it loop. haystac
 one minor version for it, and tests/unit/test_haystack_internals.py fails when the method changes.
 """
 
-import inspect
-from collections.abc import Mapping, Sequence
+import contextlib
+import copy
+import operator
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, cast
 
 from haystack import tracing
@@ -24,7 +26,8 @@ from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.model_call import call_model
 from hayrunner.adapters.parameters import check_tool_choice
 from hayrunner.adapters.tool_batch import ToolBatch, invalid_call_feedback
-from hayrunner.errors import InvalidToolCall
+from hayrunner.errors import ConfigurationError, InvalidToolCall
+from hayrunner_contracts.errors import InvalidRequest
 from hayrunner_contracts.events import StreamEvent, ToolExecutionCommitted, ToolOutput
 
 __all__ = ["LoopAgent", "loop_agent"]
@@ -36,38 +39,53 @@ _LENGTH, _FILTER, _TEXT = "length", "content_filter", "text"
 
 def loop_agent(agent: HaystackAgent) -> "LoopAgent":
     """An agent configured like `agent`, sharing its generator, tools and hooks, whose steps are
-    this module's. An author's subclass keeps its other overrides."""
+    this module's. An author's subclass keeps its other overrides. `ConfigurationError` for an
+    agent whose prompts have mandatory variables."""
     if isinstance(agent, LoopAgent):
         return agent
+    missing = [name for name in internals.mandatory_inputs(agent) if name != "messages"]
+    if missing:
+        raise ConfigurationError(
+            f"the Haystack Agent's prompts need values that no run gives: {', '.join(missing)}"
+        )
     base = type(agent)
     cls = (
         LoopAgent
         if base is HaystackAgent
         else cast("type[LoopAgent]", type(f"Loop{base.__name__}", (LoopAgent, base), {}))
     )
-    names = [name for name in inspect.signature(base.__init__).parameters if name != "self"]
-    settings: dict[str, Any] = {name: getattr(agent, name) for name in names}
-    settings |= {"max_agent_steps": _NO_LIMIT, "streaming_callback": None}
-    return cls(**settings)
+    # A copy, and not a new object: a subclass may be constructed in a way of its own.
+    loop = cast("LoopAgent", copy.copy(agent))
+    loop.__class__ = cls
+    loop.own_max_turns = agent.max_agent_steps
+    loop.max_agent_steps = _NO_LIMIT
+    loop.streaming_callback = None
+    return loop
 
 
 class LoopAgent(HaystackAgent):
-    """Haystack's Agent, driven by the run in `current_run`."""
+    """Haystack's Agent, driven by the run in `current_run`. `own_max_turns` is the limit that its
+    author set."""
+
+    own_max_turns: int = _NO_LIMIT
 
     def _initialize_fresh_execution(self, *args: Any, **kwargs: Any) -> Any:
         context = super()._initialize_fresh_execution(*args, **kwargs)
         run = current_run.get()
+        messages: list[ChatMessage] = context.state.data["messages"]
+        if all(message.is_from(ChatRole.SYSTEM) for message in messages):
+            raise InvalidRequest("there is no message to answer", field="messages")
         preamble = run.settings.preamble
         if preamble is not UNSET:
-            messages: list[ChatMessage] = context.state.data["messages"]
             rest = list(messages)
             while rest and rest[0].is_from(ChatRole.SYSTEM):
                 del rest[0]
             if preamble is not None:
                 rest.insert(0, ChatMessage.from_system(preamble))
             context.state.set("messages", rest, handler_override=replace_values)
-        tools = flatten_tools_or_toolsets(context.tools)
-        check_tool_choice(run.settings.tool_choice, [tool.name for tool in tools])
+        if run.model_calls == 0:  # a repair turn of structured output has no tools
+            tools = flatten_tools_or_toolsets(context.tools)
+            check_tool_choice(run.settings.tool_choice, [tool.name for tool in tools])
         return context
 
     async def continue_after_exit(self, exe_context: Any) -> bool:
@@ -101,8 +119,10 @@ class _Step:
     async def run(self) -> bool:
         """Whether the loop goes on."""
         tools = self._current_tools()
-        await self._hooks("before_llm")
+        with self._appended_to_history():
+            await self._hooks("before_llm")
         if (reason := self.state.data.get("stop_run")) is not None:
+            self.run_context.stop_reason = str(reason)
             return self._end(reason, "stopped")
         reply = await self._call_model(tools)
         if not reply.tool_calls:
@@ -156,7 +176,18 @@ class _Step:
         self.state.set("step_count", self.exe.counter)
 
     async def _continue_after_exit(self) -> bool:
-        return await self.agent.continue_after_exit(self.exe)
+        with self._appended_to_history():
+            return await self.agent.continue_after_exit(self.exe)
+
+    @contextlib.contextmanager
+    def _appended_to_history(self) -> Generator[None]:
+        """Messages that hooks append to the conversation are part of the run's history, too. A
+        hook that rewrites the conversation changes what the model sees, not what happened."""
+        before = list(self.state.data["messages"])
+        yield
+        after = self.state.data["messages"]
+        if len(after) > len(before) and all(map(operator.is_, before, after)):
+            self.run_context.new_messages.extend(after[len(before) :])
 
     async def _run_tools(self, reply: ChatMessage, tools: Mapping[str, Tool]) -> str | None:
         """Run what `before_tool` hooks left of the reply's calls; the name of the tool that ends

@@ -8,13 +8,15 @@ from typing import Any
 from haystack import tracing
 from haystack.dataclasses import ChatMessage, StreamingChunk
 from haystack.tools import Tool
+from msgspec import UNSET
 
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.normalize import usage_from
-from hayrunner.adapters.parameters import tool_choice_parameter
-from hayrunner.errors import HayrunnerError, MaxTurnsReached, ProviderError
+from hayrunner.adapters.parameters import tool_choice_parameter, usage_parameter
+from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.errors import HayrunnerError, MaxTurnsReached
 
-__all__ = ["call_model"]
+__all__ = ["call_model", "chunk_callback"]
 
 
 async def call_model(
@@ -27,10 +29,10 @@ async def call_model(
     """
     if run.model_calls >= run.settings.max_turns:
         raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
+    inputs = _inputs(run, generator, messages, tools)
     run.model_calls += 1
     normalizer = run.normalizer
     normalizer.begin_step(call.id for m in messages for call in m.tool_calls if call.id)
-    inputs = _inputs(run, generator, messages, tools)
     with tracing.tracer.trace(
         "haystack.agent.step.llm", parent_span=tracing.tracer.current_span()
     ) as span:
@@ -41,9 +43,9 @@ async def call_model(
     reply, events = normalizer.close_step(replies[0] if replies else None)
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
-    await run.emit(events)
     if usage := reply.meta.get("usage"):
         run.usage = run.usage + usage_from(usage)
+    await run.emit(events)
     return reply
 
 
@@ -53,12 +55,12 @@ def _inputs(
     parameters = inspect.signature(generator.run).parameters
     inputs: dict[str, Any] = {"messages": messages}
     if "streaming_callback" in parameters:
-        inputs["streaming_callback"] = _callback(run, generator)
-    kwargs = dict(run.generation_kwargs)
+        inputs["streaming_callback"] = chunk_callback(run, generator)
+    kwargs = usage_parameter(generator) | run.generation_kwargs
     if tools:
         inputs["tools"] = tools
         choice = run.settings.tool_choice
-        if choice is not None:
+        if choice is not None and choice is not UNSET:
             # Asking for a tool on every step would never let the model answer.
             if run.tool_choice_honoured and run.settings.forces_a_tool:
                 choice = "auto"
@@ -84,20 +86,20 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
     except Exception as error:
         # Policy: whatever a provider's package raises ends the run as a provider error, unless
         # it is a mistake of ours or of the author. Its text may hold content and is not kept.
-        failure = _provider_failure(error)
+        failure = provider_failure(error)
         if failure is None:
             raise
         raise failure from error
 
 
-def _callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:
-    feed, emit = run.normalizer.feed, run.sink.emit
+def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:
+    """What a generator, or another streaming component, is to call with its chunks."""
+    feed, emit = run.normalizer.feed, run.emit
 
     # A closure and a coroutine function: Haystack deep-copies bound methods and callable objects
     # on their way through a pipeline, and their chunks are lost.
     async def on_chunk(chunk: StreamingChunk) -> None:
-        for event in feed(chunk):
-            await emit(event)
+        await emit(feed(chunk))
 
     if callable(getattr(generator, "run_async", None)):
         return on_chunk
@@ -115,41 +117,12 @@ def _from_thread(
     task = asyncio.current_task()
 
     async def deliver(chunk: StreamingChunk) -> None:
+        # Asked on the loop: between here and the feeding, nothing else can end the run.
+        if task is None or task.done() or task.cancelling():
+            raise RuntimeError("the run this generator streams for has ended")
         await on_chunk(chunk)
 
     def on_chunk_in_thread(chunk: StreamingChunk) -> None:
-        if task is None or task.done() or task.cancelling():
-            raise RuntimeError("the run this generator streams for has ended")
         asyncio.run_coroutine_threadsafe(deliver(chunk), loop).result()
 
     return on_chunk_in_thread
-
-
-def _provider_failure(error: Exception) -> ProviderError | None:
-    """The provider error that an exception of a provider's package stands for."""
-    chain: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in chain:
-        chain.append(cause)
-        cause = cause.__cause__
-    for link in chain:
-        status = getattr(link, "status_code", None) or getattr(link, "status", None)
-        if isinstance(status, int):
-            return _from_status(status)
-        module = type(link).__module__.partition(".")[0]
-        if module in ("httpx", "httpcore", "httpx2", "aiohttp", "openai", "anthropic", "ollama"):
-            return ProviderError(f"the model's server could not be used ({type(link).__name__})")
-    return None
-
-
-def _from_status(status: int) -> ProviderError:
-    if status == 429:
-        return ProviderError(
-            "the model's server asked to slow down (HTTP 429)",
-            code="provider_rate_limited",
-            status=status,
-        )
-    retryable = status in (408, 409) or status >= 500
-    return ProviderError(
-        f"the model's server answered HTTP {status}", status=status, retryable=retryable
-    )

@@ -16,7 +16,9 @@ StopCode = Literal["cancelled", "deadline_exceeded"]
 class EventSink(Protocol):
     """Where a run's events go, in order, without `seq`.
 
-    `emit` may wait: a run is slowed down where its events cannot be taken, never thinned out.
+    `emit` may wait: a run is slowed down where its events cannot be taken, never thinned out. An
+    event is the sink's from the moment `emit` is called: a wait that is cancelled loses nothing,
+    and the event is not given again.
     """
 
     async def emit(self, event: StreamEvent) -> None: ...

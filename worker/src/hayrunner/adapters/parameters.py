@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from hayrunner.adapters.settings import Parameters, RunSettings
 from hayrunner.errors import UnsupportedOption
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
-__all__ = ["check_tool_choice", "run_generator", "tool_choice_parameter"]
+__all__ = ["check_tool_choice", "run_generator", "tool_choice_parameter", "usage_parameter"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class _Dialect:
 
     max_tokens: str
     named_tool: Callable[[str], dict[str, Any]]
+    asks_for_usage: bool = False
 
 
 def _chat_tool(name: str) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def _responses_tool(name: str) -> dict[str, Any]:
 
 
 _CHAT = _Dialect(max_tokens="max_tokens", named_tool=_chat_tool)
-_OPENAI = _Dialect(max_tokens="max_completion_tokens", named_tool=_chat_tool)
+_OPENAI = _Dialect(max_tokens="max_completion_tokens", named_tool=_chat_tool, asks_for_usage=True)
 _RESPONSES = _Dialect(max_tokens="max_output_tokens", named_tool=_responses_tool)
 
 # By class name, so that no optional integration has to be imported.
@@ -63,7 +64,10 @@ def run_generator(generator: Any, settings: RunSettings) -> Any:
 
     Raises `UnsupportedOption` where the generator has no parameters to set.
     """
-    if settings.parameters.untouched:
+    # A choice that is null, where it is not merely absent, removes the generator's own.
+    own_choice = "tool_choice" in (getattr(generator, "generation_kwargs", None) or {})
+    drops_choice = settings.tool_choice is None and own_choice
+    if settings.parameters.untouched and not drops_choice:
         return generator
     own = getattr(generator, "generation_kwargs", UNSET)
     if own is UNSET or "generation_kwargs" not in inspect.signature(generator.run).parameters:
@@ -71,6 +75,8 @@ def run_generator(generator: Any, settings: RunSettings) -> Any:
         raise UnsupportedOption(name, f"{type(generator).__name__} takes no provider parameters")
     mine = copy.copy(generator)
     mine.generation_kwargs = _resolve(own, settings.parameters, _dialect(generator))
+    if drops_choice:
+        mine.generation_kwargs.pop("tool_choice", None)
     return mine
 
 
@@ -110,6 +116,16 @@ def _set(parameters: dict[str, Any], name: str, value: Any) -> None:
         parameters[name] = value
 
 
+def usage_parameter(generator: Any) -> dict[str, Any]:
+    """What makes a generator's streams end with their usage, where they do not do so anyway. A
+    generator that has `stream_options` of its own keeps them."""
+    dialect = _dialect(generator)
+    own = getattr(generator, "generation_kwargs", None) or {}
+    if dialect is None or not dialect.asks_for_usage or "stream_options" in own:
+        return {}
+    return {"stream_options": {"include_usage": True}}
+
+
 def tool_choice_parameter(generator: Any, choice: ToolChoice) -> dict[str, Any]:
     """The parameter that carries `choice` to this generator; `UnsupportedOption` if none does."""
     dialect = _dialect(generator)
@@ -121,7 +137,7 @@ def tool_choice_parameter(generator: Any, choice: ToolChoice) -> dict[str, Any]:
     return {"tool_choice": value}
 
 
-def check_tool_choice(choice: ToolChoice | None, tool_names: list[str]) -> None:
+def check_tool_choice(choice: ToolChoice | UnsetType | None, tool_names: list[str]) -> None:
     """Refuse, before any model call, a choice that the tools there are cannot satisfy."""
     if choice == "required" and not tool_names:
         raise UnsupportedOption("tool_choice", "`required`, but this run has no tools")

@@ -11,8 +11,10 @@ from haystack.dataclasses import ChatMessage, StreamingChunk
 from hayrunner.adapters.body import RunBody
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
+from hayrunner.adapters.model_call import chunk_callback
 from hayrunner.adapters.normalize import ChunkNormalizer, usage_from
-from hayrunner.errors import ConfigurationError
+from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.errors import ConfigurationError, HayrunnerError
 from hayrunner_contracts.events import (
     ModelCallEnd,
     StreamEvent,
@@ -41,10 +43,11 @@ def only_agent(pipeline: Any) -> HaystackAgent | None:
 class PipelineAdapter:
     """Runs a pipeline for a conversation.
 
-    Messages go to every open input that takes a list of chat messages, the last user text to
-    every open mandatory text input. Raises `ConfigurationError` for a pipeline with another
-    mandatory input. `streams` names the component whose chunks are the answer; the last one
-    that can stream, if it is not given.
+    Messages go to every open mandatory input that takes a list of chat messages, the last user
+    text to every open mandatory text input. Optional inputs get nothing: a prompt builder's
+    `template` is one, and what a requester wrote is never a template. Raises `ConfigurationError`
+    for a pipeline with another mandatory input. `streams` names the component whose chunks are
+    the answer; the last one that can stream, if it is not given.
     """
 
     def __init__(self, pipeline: Pipeline, streams: str | None = None) -> None:
@@ -58,12 +61,15 @@ class PipelineAdapter:
 
     def _find_inputs(self) -> None:
         for component, sockets in self._pipeline.inputs().items():
-            for name, socket in sockets.items():
-                if _takes_messages(socket["type"]):
+            needed = {n: socket["type"] for n, socket in sockets.items() if socket["is_mandatory"]}
+            for name, annotation in needed.items():
+                if _takes_messages(annotation):
                     self._message_inputs.append((component, name))
-                elif socket["is_mandatory"] and socket["type"] is str:
+                elif annotation is str or [annotation] == list(needed.values()) == [Any]:
+                    # A prompt builder's variables take anything: one is the question, of two
+                    # nobody knows which.
                     self._text_inputs.append((component, name))
-                elif socket["is_mandatory"]:
+                else:
                     raise ConfigurationError(
                         f"the pipeline's input {component}.{name} is mandatory, and neither a "
                         "list of chat messages nor a text: give it a default or connect it"
@@ -90,15 +96,9 @@ class PipelineAdapter:
             normalizer.begin_step()
             data = self._data(messages)
             if self._streams is not None:
-                feed, emit = normalizer.feed, run.sink.emit
-
-                # A closure: bound methods and objects are deep-copied on their way in.
-                async def on_chunk(chunk: StreamingChunk) -> None:
-                    for event in feed(chunk):
-                        await emit(event)
-
-                data.setdefault(self._streams, {})[_CALLBACK] = on_chunk
-            result = await self._pipeline.run_async(data)
+                component = self._pipeline.get_component(self._streams)
+                data.setdefault(self._streams, {})[_CALLBACK] = chunk_callback(run, component)
+            result = await self._run(data)
             found = _messages_in(result)
             asked = {id(message) for message in messages}
             new = [m for m in found if id(m) not in asked][-_new_count(found, messages) :]
@@ -107,10 +107,19 @@ class PipelineAdapter:
             run.new_messages.extend(new or [ChatMessage.from_assistant(text or "")])
             run.model_calls = normalizer.step
             run.usage = normalizer.total_usage(new)
-            run.finish_reason = "stop"
+            run.finish_reason = new[-1].meta.get("finish_reason", "stop") if new else "stop"
             return text
 
         return body
+
+    async def _run(self, data: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._pipeline.run_async(data)
+        except Exception as error:
+            # Policy: a provider's failure is one in a pipeline, too; anything else is not ours.
+            if (failure := provider_failure(error)) is not None and not _is_ours(error):
+                raise failure from error
+            raise
 
     def _data(self, messages: Sequence[ChatMessage]) -> dict[str, dict[str, Any]]:
         data: dict[str, dict[str, Any]] = {}
@@ -120,6 +129,15 @@ class PipelineAdapter:
         for component, name in self._text_inputs:
             data.setdefault(component, {})[name] = text
         return data
+
+
+def _is_ours(error: BaseException | None) -> bool:
+    """Whether an exception is one of this package's, that says already what failed."""
+    while error is not None:
+        if isinstance(error, HayrunnerError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _takes_messages(annotation: Any) -> bool:

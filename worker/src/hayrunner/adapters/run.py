@@ -27,18 +27,25 @@ class Run:
     """Asks a generator once and returns its reply.
 
     `model` replaces the generator's own, `instructions` stand where `run` is given no
-    `system_prompt`. The generator is shared, never changed.
+    `system_prompt`. The generator is shared, never changed. `loop` is an agent loop over the same
+    generator, whose hooks then apply.
     """
 
     def __init__(
-        self, generator: Any, model: str | None = None, instructions: str | None = None
+        self,
+        generator: Any,
+        model: str | None = None,
+        instructions: str | None = None,
+        *,
+        loop: LoopAgent | None = None,
     ) -> None:
         if model is not None and getattr(generator, "model", None) != model:
             generator = copy.copy(generator)
             generator.model = model
+            loop = None
         self.generator = generator
         self.instructions = instructions
-        self._loop: LoopAgent = loop_agent(HaystackAgent(chat_generator=generator))
+        self._loop = loop or loop_agent(HaystackAgent(chat_generator=generator))
 
     @overload
     async def run(
@@ -74,7 +81,8 @@ class Run:
     ) -> Any:
         """The reply's text; with a Pydantic model an instance of it, with a JSON Schema the value.
 
-        Only user and assistant messages are sent, after the system prompt. Raises
+        Only user and assistant messages are sent, after the system prompt, and of the latter their
+        text: tool calls without their results would be refused. Raises
         `StructuredOutputError` where the reply is wrong after one repair turn, `ProviderError`
         where the model could not be used.
         """
@@ -97,11 +105,17 @@ class Run:
     ) -> RunBody:
         """The same as a run body, for a session."""
         prompt = system_prompt if system_prompt is not None else self.instructions
-        kept = [
-            message
-            for message in as_chat_messages(messages)
-            if message.role in (ChatRole.USER, ChatRole.ASSISTANT)
-        ]
+        kept = [kept for message in as_chat_messages(messages) if (kept := _sendable(message))]
         if prompt is not None:
             kept.insert(0, ChatMessage.from_system(prompt))
         return loop_body(self._loop, kept, tools=(), response_format=response_format)
+
+
+def _sendable(message: ChatMessage) -> ChatMessage | None:
+    if message.is_from(ChatRole.USER):
+        return message
+    if not message.is_from(ChatRole.ASSISTANT) or not message.text:
+        return None
+    if not message.tool_calls:
+        return message
+    return ChatMessage.from_assistant(message.text, name=message.name, meta=message.meta)

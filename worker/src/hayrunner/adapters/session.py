@@ -20,6 +20,9 @@ __all__ = ["LoopSession"]
 
 logger = logging.getLogger(__name__)
 
+# The reason that Haystack's TokenBudgetHook gives.
+_TOKEN_BUDGET = "token_budget_exceeded"
+
 Body = Callable[[RunContext], Awaitable[Any]]
 
 _FINISH_REASONS: dict[str | None, FinishReason] = {
@@ -64,7 +67,8 @@ class LoopSession:
         if status != "completed":
             events.extend(self._run.normalizer.close_open_calls(_why(failure)))
         messages = [to_wire(message) for message in self._run.new_messages]
-        if self._writer is not None:
+        if self._writer is not None and messages:
+            # A run that brought nothing leaves no question without an answer in its thread.
             try:
                 await self._writer.store(messages)
             except HayrunnerError as error:
@@ -133,7 +137,11 @@ class LoopSession:
     ) -> tuple[RunStatus, FinishReason, RunFailure | None, Any]:
         finish = _FINISH_REASONS.get(self._run.finish_reason, "stop")
         if finish == "stopped":
-            failure = RunFailure(code="stopped", message="a hook stopped the run")
+            reason = self._run.stop_reason
+            if reason == _TOKEN_BUDGET:
+                failure = RunFailure(code="budget_exceeded", message="the token budget is spent")
+            else:
+                failure = RunFailure(code="stopped", message=f"a hook stopped the run: {reason}")
             return "failed", finish, failure, answer
         return "completed", finish, None, answer
 

@@ -55,7 +55,7 @@ class RunSettings:
     history: list[ChatMessage] | None = None
     memory: bool = True
     parameters: Parameters = field(default_factory=Parameters)
-    tool_choice: ToolChoice | None = None
+    tool_choice: ToolChoice | UnsetType | None = UNSET
     tool_concurrency: int = 1
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     record_content_telemetry: bool = False

@@ -23,6 +23,7 @@ from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.errors import ConfigurationError
 from hayrunner.storage.base import BaseStorageAdapter
+from hayrunner_contracts.errors import InvalidRequest
 from hayrunner_contracts.events import MessageStart, StreamEnd, StreamEvent
 
 __all__ = ["Stream"]
@@ -35,8 +36,9 @@ class Stream:
     """Streams a Haystack Agent or pipeline.
 
     `generator` names the pipeline's component whose chunks are the answer, where it is not the
-    last one that streams. With `store` and a `storage`, the thread is loaded before the run and
-    the run's messages are appended after it.
+    last one that streams. With `store` and a `storage`, the thread is loaded before the run, its
+    last `max_history` messages if that is given, and the run's messages are appended after it.
+    Limits are the Haystack Agent's own, unless `stream` is given settings.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class Stream:
         *,
         tools: Sequence[Tool | Toolset] | Toolset | None = None,
         system_prompt: str | None = None,
+        max_history: int | None = None,
     ) -> None:
+        self.max_history = max_history
         self.storage = storage if store else None
         self.system_prompt = system_prompt
         self._tools = tools
@@ -75,19 +79,25 @@ class Stream:
     ) -> AsyncIterator[StreamEvent]:
         """Every event of the run, numbered from 1: `message_start` first, `stream_end` last.
 
-        Failures are events, not exceptions. Closing the iterator ends the run.
+        Failures are events, not exceptions. Closing the iterator cancels the run: its provider
+        connection is closed, and what there is of the message is stored.
         """
         sink = _QueueSink()
         run = RunContext(
             message_id=message_id or str(uuid.uuid4()),
-            settings=settings or RunSettings(),
+            settings=settings or self._own_settings(),
             sink=sink,
         )
         asked = as_chat_messages(messages)
-        history: list[ChatMessage] = []
-        if (writer := self.writer(run.message_id, asked)) is not None:
-            history = as_chat_messages(await writer.load())
-        session = LoopSession(run, self.body([*history, *asked]), writer=writer)
+        writer = None
+        if self.storage is not None and run.settings.memory:
+            writer = StreamWriter(self.storage, run.message_id, asked)
+
+        async def body(run: RunContext) -> Any:
+            history = [] if writer is None else await writer.load(self.max_history)
+            return await self.body([*as_chat_messages(history), *asked])(run)
+
+        session = LoopSession(run, body, writer=writer)
         task = asyncio.ensure_future(session.run())
         task.add_done_callback(lambda _: sink.close())
         seq = 1
@@ -102,12 +112,17 @@ class Stream:
             await task
             yield StreamEnd(seq=seq + 1)
         finally:
-            task.cancel()
+            sink.close()
+            session.stop("cancelled", "the consumer closed the stream")
             await asyncio.wait([task])
 
-    def writer(self, message_id: str, asked: Sequence[ChatMessage]) -> StreamWriter | None:
-        """What stores the run, where there is a storage."""
-        return None if self.storage is None else StreamWriter(self.storage, message_id, asked)
+    def _own_settings(self) -> RunSettings:
+        if self._loop is None:
+            return RunSettings()
+        return RunSettings(
+            max_turns=self._loop.own_max_turns,
+            tool_concurrency=self._loop.tool_concurrency_limit,
+        )
 
     def body(
         self,
@@ -118,7 +133,7 @@ class Stream:
         """The run body for a session. `messages` is the whole conversation."""
         if self._pipeline is not None:
             if response_format is not None:
-                raise ConfigurationError("response_format: a pipeline decides its own output")
+                raise InvalidRequest("a pipeline decides its own output", field="response_format")
             return self._pipeline.body(messages)
         assert self._loop is not None  # the constructor sets one of the two
         conversation = list(messages)
@@ -130,7 +145,8 @@ class Stream:
 
 
 class _QueueSink:
-    """Hands events from the run's task to the iterating one. The run waits when it is full."""
+    """Hands events from the run's task to the iterating one. The run waits while it is full.
+    Once it is closed, by the run's end or the consumer's, further events are dropped."""
 
     def __init__(self) -> None:
         self._events: deque[StreamEvent] = deque()
@@ -139,15 +155,18 @@ class _QueueSink:
         self._room = asyncio.Event()
 
     async def emit(self, event: StreamEvent) -> None:
-        while len(self._events) >= _AHEAD:
-            self._room.clear()
-            await self._room.wait()
+        if self._closed:
+            return
         self._events.append(event)
         self._ready.set()
+        while len(self._events) > _AHEAD and not self._closed:
+            self._room.clear()
+            await self._room.wait()
 
     def close(self) -> None:
         self._closed = True
         self._ready.set()
+        self._room.set()
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
         while True:

@@ -68,9 +68,7 @@ class OfflineChatGenerator:
 
     def to_dict(self) -> dict[str, Any]:
         """The component in Haystack's serialized form."""
-        return default_to_dict(
-            self, delay_s=self.delay_s, generation_kwargs=self.generation_kwargs
-        )
+        return default_to_dict(self, delay_s=self.delay_s, generation_kwargs=self.generation_kwargs)
 
     @component.output_types(replies=list[ChatMessage])
     def run(
@@ -178,4 +176,3 @@ def _deltas(index: int, call: ToolCall) -> Iterator[ToolCallDelta]:
     arguments = msgspec.json.encode(call.arguments).decode()
     for start in range(0, len(arguments), _PIECE):
         yield ToolCallDelta(index=index, arguments=arguments[start : start + _PIECE])
-

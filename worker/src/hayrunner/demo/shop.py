@@ -42,7 +42,8 @@ def delivery_date(
     left = days
     while left:
         day += timedelta(days=1)
-        left -= day.weekday() < _SATURDAY
+        if day.weekday() < _SATURDAY:
+            left -= 1
     return {"arrives_on": day.isoformat(), "weekday": f"{day:%A}", "working_days": days}
 
 

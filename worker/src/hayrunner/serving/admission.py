@@ -99,6 +99,4 @@ class Admission:
             attempt=claim.attempt,
             handed_back=record.status == "waiting",
         )
-        return Admitted(
-            claim=claim, out_of_attempts=record.counted_attempts >= self.max_attempts
-        )
+        return Admitted(claim=claim, out_of_attempts=record.counted_attempts >= self.max_attempts)

@@ -38,9 +38,7 @@ class CommandInbox:
         """Subscribe, then act on what was sent before: in this order nothing falls between."""
         self._subscription = await self._bus.nc.subscribe(self._subject, cb=self._live)
         if read_stored:
-            async for message in messages_of(
-                self._bus.nc, subjects.RUN_COMMANDS, self._subject
-            ):
+            async for message in messages_of(self._bus.nc, subjects.RUN_COMMANDS, self._subject):
                 self._take(message.data)
 
     async def close(self) -> None:

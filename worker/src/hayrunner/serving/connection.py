@@ -8,19 +8,21 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from faststream.nats import NatsBroker
 from faststream.nats.security import NatsCredentials, NatsNKey, NatsToken, NatsUserPassword
 from faststream.security import BaseSecurity
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from hayrunner.errors import ConfigurationError
 from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import get_logger
 
-__all__ = ["Link", "make_broker"]
+__all__ = ["Link", "abort_transport", "connected", "make_broker"]
 
 _log = get_logger(__name__)
 
@@ -136,24 +138,49 @@ def make_broker(settings: Settings, link: Link) -> NatsBroker:
     )
 
 
+@asynccontextmanager
+async def connected(settings: Settings, *, timeout_s: float = 5.0) -> AsyncGenerator[Client]:
+    """A connection for one task, such as `hayrunner init`; `ConfigurationError` where there is
+    none within `timeout_s` seconds."""
+    link = Link()
+    link.expect_close()
+    broker = make_broker(settings, link)
+    try:
+        client = await asyncio.wait_for(broker.connect(), timeout_s)
+    except (OSError, NatsError, TimeoutError) as error:
+        raise ConfigurationError(
+            f"cannot connect to NATS at {_shown(settings)} ({type(error).__name__}): is it "
+            "running, and are HAYRUNNER_NATS_URL and the credentials right?"
+        ) from None
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _shown(settings: Settings) -> str:
+    """The addresses without the user and password that may stand in them."""
+    return ", ".join(server.rpartition("@")[2] for server in settings.servers)
+
+
 def _security(settings: Settings) -> BaseSecurity | None:
-    tls = {"ssl_context": _tls(settings)}
+    tls = _tls(settings)
     try:
         if settings.nats_credentials is not None:
-            return NatsCredentials.from_file(settings.nats_credentials, **tls)
+            return NatsCredentials.from_file(settings.nats_credentials, ssl_context=tls)
         if settings.nats_nkey is not None:
-            return NatsNKey.from_file(settings.nats_nkey, **tls)
+            return NatsNKey.from_file(settings.nats_nkey, ssl_context=tls)
     except ImportError:
         raise ConfigurationError(
             "credentials and nkeys need the package nkeys: pip install nkeys"
         ) from None
     if settings.nats_token is not None:
-        return NatsToken(settings.nats_token.get_secret_value(), **tls)
+        return NatsToken(settings.nats_token.get_secret_value(), ssl_context=tls)
     if settings.nats_user is not None:
         secret = settings.nats_password
         password = "" if secret is None else secret.get_secret_value()
-        return NatsUserPassword(settings.nats_user, password, **tls)
-    return BaseSecurity(**tls) if tls["ssl_context"] is not None else None
+        return NatsUserPassword(settings.nats_user, password, ssl_context=tls)
+    return None if tls is None else BaseSecurity(ssl_context=tls)
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

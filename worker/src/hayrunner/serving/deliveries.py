@@ -20,20 +20,48 @@ _BEATS_PER_ACK_WAIT = 4
 
 
 class Delivery:
-    """A request as the server handed it over. Ends in exactly one `ack` or `nak`."""
+    """A request as the server handed it over. Ends in exactly one `ack` or `nak`.
 
-    def __init__(self, message: Msg, *, agent: str) -> None:
+    `sequence` is the request's in `AGENT_REQUESTS`, `requested_at` when that took it, in seconds
+    since the epoch.
+    """
+
+    def __init__(
+        self,
+        message: Msg | None,
+        *,
+        agent: str,
+        subject: str,
+        data: bytes,
+        headers: dict[str, str],
+        sequence: int,
+        requested_at: float,
+        times_delivered: int,
+    ) -> None:
         self.agent = agent
-        self.subject = message.subject
-        self.data = message.data
-        self.headers = dict(message.headers or {})
-        metadata = message.metadata
-        self.sequence = metadata.sequence.stream
-        self.times_delivered = metadata.num_delivered
-        self.requested_at = metadata.timestamp.timestamp()
-        """When the stream took the request, seconds since the epoch."""
+        self.subject = subject
+        self.data = data
+        self.headers = headers
+        self.sequence = sequence
+        self.requested_at = requested_at
+        self.times_delivered = times_delivered
         self.settled = False
         self._message = message
+
+    @classmethod
+    def of(cls, message: Msg, *, agent: str) -> "Delivery":
+        """A message that was pulled."""
+        metadata = message.metadata
+        return cls(
+            message,
+            agent=agent,
+            subject=message.subject,
+            data=message.data,
+            headers=dict(message.headers or {}),
+            sequence=metadata.sequence.stream,
+            requested_at=metadata.timestamp.timestamp(),
+            times_delivered=metadata.num_delivered,
+        )
 
     def adopt(self, newer: "Delivery") -> None:
         """The same request came again, to the worker that is running it: go on with that."""
@@ -47,6 +75,8 @@ class Delivery:
         Where it was not, the request comes again and is answered from its stored result.
         """
         self.settled = True
+        if self._message is None:
+            return False
         for _ in range(_ACK_TRIES):
             try:
                 await self._message.ack_sync(timeout=_ACK_TIMEOUT_S)
@@ -59,6 +89,8 @@ class Delivery:
     async def nak(self, delay_s: float | None = None) -> None:
         """Put the request back, for any worker, after `delay_s` seconds or at once."""
         self.settled = True
+        if self._message is None:
+            return
         try:
             await self._message.nak(delay=delay_s)
         except NatsError:
@@ -66,7 +98,8 @@ class Delivery:
             _log.warning("a nak was not sent", agent=self.agent, sequence=self.sequence)
 
     async def in_progress(self) -> None:
-        await self._message.in_progress()
+        if self._message is not None:
+            await self._message.in_progress()
 
 
 class Heartbeat:

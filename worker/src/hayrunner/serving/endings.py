@@ -45,14 +45,15 @@ async def write_end(
     wanted = make_result(facts, outcome, last_seq=publisher.last_seq + 1)
     result = await store_result(bus, wanted, patience_s=PATIENCE_S)
     await publisher.end(patience_s=PATIENCE_S)
-    await claims.close(
-        claim, result.status, last_seq=publisher.last_seq, patience_s=PATIENCE_S
-    )
+    await claims.close(claim, result.status, last_seq=publisher.last_seq, patience_s=PATIENCE_S)
     return result
 
 
 async def complete_stored(
-    bus: Bus, claims: Claims, claim: Claim, publisher_for: Callable[[StoredRun], RunPublisher],
+    bus: Bus,
+    claims: Claims,
+    claim: Claim,
+    publisher_for: Callable[[StoredRun], RunPublisher],
     result: RunResult,
 ) -> None:
     """Finish what a worker left that died between storing the result and closing the claim."""
@@ -60,9 +61,7 @@ async def complete_stored(
     stored = await read_stored_run(bus.nc, bus.js, subject)
     if stored is not None and not stored.ended:
         await publisher_for(stored).end(patience_s=PATIENCE_S)
-    await claims.close(
-        claim, result.status, last_seq=result.last_seq, patience_s=PATIENCE_S
-    )
+    await claims.close(claim, result.status, last_seq=result.last_seq, patience_s=PATIENCE_S)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T], then: Callable[[], Awaitable[Any]]) -> T:

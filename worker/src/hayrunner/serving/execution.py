@@ -67,7 +67,7 @@ class Execution:
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        held = HeldRun(claim=claim, delivery=delivery, end_here=task.cancel)
+        held = HeldRun(claim=claim, delivery=delivery, end_here=lambda: _cancel(task))
         self.holdings.add(held)
         started = time.time()
         self.metrics.run_started(facts.agent, queue_wait_s=started - delivery.requested_at)
@@ -186,3 +186,7 @@ class Execution:
 
 def _code(error: RunFailure | None) -> str | None:
     return None if error is None else error.code
+
+
+def _cancel(task: "asyncio.Task[object]") -> None:
+    task.cancel()

@@ -21,9 +21,7 @@ _MESSAGES: dict[str, str] = {
 
 def failure(code: ErrorCode, message: str | None = None) -> RunFailure:
     """A failure with the usual text of its code."""
-    return RunFailure(
-        code=code, message=message or _MESSAGES[code], retryable=is_retryable(code)
-    )
+    return RunFailure(code=code, message=message or _MESSAGES[code], retryable=is_retryable(code))
 
 
 def failure_of(error: BaseException) -> RunFailure:
@@ -46,9 +44,7 @@ def failure_of(error: BaseException) -> RunFailure:
     )
 
 
-def failed(
-    cause: RunFailure, finish_reason: Literal["error", "cancelled"] = "error"
-) -> RunOutcome:
+def failed(cause: RunFailure, finish_reason: Literal["error", "cancelled"] = "error") -> RunOutcome:
     """The outcome of a run that ended with nothing but this failure."""
     status: Literal["failed", "cancelled"] = (
         "cancelled" if finish_reason == "cancelled" else "failed"

@@ -25,7 +25,7 @@ from hayrunner_contracts.codec import (
     decode_request,
     peek_message_id,
 )
-from hayrunner_contracts.errors import RunError
+from hayrunner_contracts.errors import RunError, RunFailure
 from hayrunner_contracts.requests import RunRequest
 
 __all__ = ["Handler"]
@@ -75,8 +75,7 @@ class Handler:
         try:
             request = decode_request(delivery.data, limits=self.limits)
         except RunError as error:
-            outcome = failed(error.to_wire())
-            await self._give_up(delivery, outcome, peek_message_id(delivery.data))
+            await self.give_up(delivery, error.to_wire())
             return
         message_id = request.message_id or _derived(delivery)
         admitted = await self.admission.admit(delivery, message_id)
@@ -98,15 +97,14 @@ class Handler:
         )
         await self.execution.run(claim, delivery, facts, drive)
 
-    async def _give_up(
-        self, delivery: Delivery, outcome: RunOutcome, message_id: str | None
-    ) -> None:
-        """A request that cannot be run: dead letter, then its failed result, then the ack."""
+    async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
+        """A request that nobody can run: dead letter, then its failed result, then the ack."""
+        outcome = failed(cause)
         await self._bury(delivery, outcome)
-        message_id = message_id or _derived(delivery)
+        message_id = peek_message_id(delivery.data) or _derived(delivery)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is not None:
-            facts = _facts(None, delivery, message_id, 1)
+            facts = _facts(None, delivery, message_id, admitted.claim.record.counted_attempts)
             await self.execution.refuse(admitted.claim, delivery, facts, outcome)
 
     async def _bury(self, delivery: Delivery, outcome: RunOutcome) -> None:

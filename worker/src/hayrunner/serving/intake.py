@@ -71,14 +71,7 @@ class Intake:
     async def stop_pulling(self) -> None:
         """Take no more; runs go on. Messages caught on their way are put back at once."""
         self.draining = True
-        for pull in list(self._pulls):
-            pull.expire()
         for loop in self._loops:
-            if not loop.done() and not self._pulls:
-                # It waits for a slot, or backs off: there is nothing to lose.
-                loop.cancel()
-        _, late = await asyncio.wait(self._loops, timeout=3.0) if self._loops else ((), ())
-        for loop in late:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
 
@@ -108,9 +101,6 @@ class Intake:
             wait = _BACK_OFF_FIRST_S
             if delivery is None:
                 reservation.release()
-            elif self.draining:
-                reservation.release()
-                await delivery.nak()
             else:
                 self._spawn(delivery, reservation)
 
@@ -120,13 +110,20 @@ class Intake:
         self._pulls.add(pull)
         turn = asyncio.create_task(self._end_of_turn(pull, reservation))
         try:
-            message = await pull.wait()
+            await pull.wait()
+        except asyncio.CancelledError:
+            message = await pull.close()
+            if message is not None:
+                await Delivery.of(message, agent=agent).nak()
+            raise
+        except PullFailed:
+            await pull.close()
+            raise
         finally:
             self._pulls.discard(pull)
             turn.cancel()
-            last = await pull.close()
-        message = message or last
-        return None if message is None else Delivery(message, agent=agent)
+        message = await pull.close()
+        return None if message is None else Delivery.of(message, agent=agent)
 
     async def _end_of_turn(self, pull: Pull, reservation: Reservation) -> None:
         """Others want the slot: give it back, after a moment in which a message may come."""
@@ -139,7 +136,10 @@ class Intake:
         self._bound.discard(agent)
         status = error.status if isinstance(error, PullFailed) else None
         _log.warning(
-            "requests cannot be pulled", agent=agent, status=status, again_in_s=wait,
+            "requests cannot be pulled",
+            agent=agent,
+            status=status,
+            again_in_s=wait,
             **cause_of(error),
         )
         await asyncio.sleep(wait)

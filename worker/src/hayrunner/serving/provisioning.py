@@ -48,15 +48,16 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
 
     def stream(name: str, subject: str, **more: Any) -> StreamConfig:
         age = more.get("max_age") or _DUPLICATE_WINDOW_S
-        return StreamConfig(
+        config = StreamConfig(
             name=name,
             subjects=[subject],
+            retention=RetentionPolicy.LIMITS,
             storage=StorageType(settings.storage),
             num_replicas=settings.replicas,
             allow_direct=True,
             duplicate_window=min(_DUPLICATE_WINDOW_S, age),
-            **{"retention": RetentionPolicy.LIMITS, **more},
         )
+        return config.evolve(**more)
 
     return [
         stream(

@@ -178,8 +178,10 @@ class EventPublisher:
     async def _clear(self) -> bool:
         """Wait for a connection with room; whether this run is still ours to speak for."""
         while True:
-            while not self._nc.is_connected or self._nc.pending_data_size >= _HIGH_WATER_BYTES:
+            if not self._nc.is_connected or self._nc.pending_data_size >= _HIGH_WATER_BYTES:
+                # The client tells nobody when its buffer has room again.
                 await asyncio.sleep(_POLL_S)
+                continue
             if self._outages == self._link.outages:
                 return True
             outages = self._link.outages

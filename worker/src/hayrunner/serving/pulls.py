@@ -53,20 +53,17 @@ class Pull:
         }
         await self._nc.publish(self._subject, msgspec.json.encode(request), reply=inbox)
 
-    async def wait(self) -> Msg | None:
-        """The message, None when the pull expired or its server went silent; `PullFailed`."""
+    async def wait(self) -> None:
+        """Return when a message came, the pull ended, or its server went silent; `PullFailed`."""
         while not (self._ended.is_set() or self._expired):
             self._beat.clear()
             try:
-                await asyncio.wait_for(
-                    self._beat.wait(), _IDLE_HEARTBEAT_S * _MISSED_HEARTBEATS
-                )
+                await asyncio.wait_for(self._beat.wait(), _IDLE_HEARTBEAT_S * _MISSED_HEARTBEATS)
             except TimeoutError:
                 # The server forgot the pull: it was restarted, or has a new leader.
-                return None
+                return
         if self._failure is not None:
             raise self._failure
-        return self._message
 
     def expire(self) -> None:
         """Make `wait` return: the pull is not wanted any more, or the server forgot it."""

@@ -110,9 +110,7 @@ async def store_result(bus: Bus, result: RunResult, *, patience_s: float) -> Run
 
 async def stored_result(bus: Bus, message_id: str) -> RunResult | None:
     """The result that is stored of a run, None where there is none."""
-    found = await last_of(
-        bus.js, subjects.RUN_RESULTS, subjects.result(bus.namespace, message_id)
-    )
+    found = await last_of(bus.js, subjects.RUN_RESULTS, subjects.result(bus.namespace, message_id))
     return None if found is None else decode_result(found.data)
 
 
@@ -126,9 +124,7 @@ async def publish_again(bus: Bus, message_id: str) -> bool:
     found = await last_of(bus.js, subjects.RUN_RESULTS, subject)
     if found is None:
         return False
-    await bus.nc.publish(
-        subject, found.data, headers={headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"}
-    )
+    await bus.nc.publish(subject, found.data, headers={headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"})
     return True
 
 

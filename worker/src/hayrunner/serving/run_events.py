@@ -71,9 +71,7 @@ async def read_stored_run(nc: Client, js: JetStreamContext, subject: str) -> Sto
     ]
     last_seq = max(found)
     gaps = sorted(set(range(min(found), last_seq)) - set(found))
-    return StoredRun(
-        count=len(found), last_seq=last_seq, last_type=head.type, gaps=tuple(gaps)
-    )
+    return StoredRun(count=len(found), last_seq=last_seq, last_type=head.type, gaps=tuple(gaps))
 
 
 class RunPublisher(EventPublisher):

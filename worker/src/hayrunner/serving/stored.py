@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 from nats.aio.client import Client
@@ -37,12 +38,13 @@ _WRONG_LAST_SEQUENCE = (10071, 10164)
 
 @dataclass(frozen=True, kw_only=True)
 class StoredMessage:
-    """One message of a stream."""
+    """One message of a stream. `stored_at` is seconds since the epoch."""
 
     subject: str
     sequence: int
     data: bytes
     headers: dict[str, str]
+    stored_at: float = 0.0
 
 
 async def count_of(js: JetStreamContext, stream: str, subject: str) -> int:
@@ -119,7 +121,16 @@ def _lift(message: Msg, headers: dict[str, str]) -> StoredMessage:
         sequence=int(headers.get("Nats-Sequence", "0")),
         data=message.data,
         headers=headers,
+        stored_at=_moment(headers.get("Nats-Time-Stamp", "")),
     )
+
+
+def _moment(text: str) -> float:
+    """RFC 3339 with up to nine digits of a second, as the server writes it."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
 
 
 async def store(

@@ -32,9 +32,7 @@ _TALKATIVE = {
 }
 
 
-def set_up_logs(
-    *, form: Literal["json", "console"] = "console", level: LogLevel = "INFO"
-) -> None:
+def set_up_logs(*, form: Literal["json", "console"] = "console", level: LogLevel = "INFO") -> None:
     """Send the worker's log to standard error; call once, at the start of a process."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
@@ -84,7 +82,10 @@ def cause_of(error: BaseException) -> dict[str, str]:
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-3:]]
     kind = type(error)
-    return {"error_type": f"{kind.__module__}.{kind.__qualname__}", "raised_at": " < ".join(reversed(places))}
+    return {
+        "error_type": f"{kind.__module__}.{kind.__qualname__}",
+        "raised_at": " < ".join(reversed(places)),
+    }
 
 
 def _without_exception_text(

@@ -22,36 +22,49 @@ class Metrics:
         self._agents = frozenset(agents)
         by_agent = ["agent"]
         self._started = Counter(
-            "hayrunner_runs_started", "Runs begun, resumptions included", by_agent,
+            "hayrunner_runs_started",
+            "Runs begun, resumptions included",
+            by_agent,
             registry=self.registry,
         )
         self._ended = Counter(
-            "hayrunner_runs_ended", "Runs ended", ["agent", "outcome", "error_code"],
+            "hayrunner_runs_ended",
+            "Runs ended",
+            ["agent", "outcome", "error_code"],
             registry=self.registry,
         )
         self._active = Gauge(
             "hayrunner_runs_active", "Runs going on now", by_agent, registry=self.registry
         )
         self._queue_wait = Histogram(
-            "hayrunner_queue_wait_seconds", "From request to start", by_agent,
-            buckets=_WAIT_BUCKETS, registry=self.registry,
+            "hayrunner_queue_wait_seconds",
+            "From request to start",
+            by_agent,
+            buckets=_WAIT_BUCKETS,
+            registry=self.registry,
         )
         self._duration = Histogram(
-            "hayrunner_run_duration_seconds", "From start to end of an attempt", by_agent,
-            buckets=_RUN_BUCKETS, registry=self.registry,
+            "hayrunner_run_duration_seconds",
+            "From start to end of an attempt",
+            by_agent,
+            buckets=_RUN_BUCKETS,
+            registry=self.registry,
         )
         self._redelivered = Counter(
             "hayrunner_redeliveries", "Requests delivered again", by_agent, registry=self.registry
         )
         self._dead = Counter(
-            "hayrunner_dead_letters", "Requests given up on", ["agent", "error_code"],
+            "hayrunner_dead_letters",
+            "Requests given up on",
+            ["agent", "error_code"],
             registry=self.registry,
         )
         self._heartbeat_misses = Counter(
             "hayrunner_heartbeat_misses", "Heartbeats that came too late", registry=self.registry
         )
         self._events_repaired = Counter(
-            "hayrunner_events_repaired", "Events published again because the stream lacked them",
+            "hayrunner_events_repaired",
+            "Events published again because the stream lacked them",
             registry=self.registry,
         )
 

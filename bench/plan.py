@@ -1,0 +1,51 @@
+"""What one measurement does: shared by the process that loads, the one that answers, the report."""
+
+import re
+
+import msgspec
+
+__all__ = ["PROMPT", "Measured", "Plan", "prompt_of"]
+
+PROMPT = re.compile(rb"answer with (steady|burst) chunks: (\d+)")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One load: `streams` at once, started evenly over `ramp_s`; after `settle_s` more seconds
+    the window of `measure_s` opens. A burst has no window: everything counts.
+
+    `way` is how events come: from NATS subjects or as server-sent events.
+    """
+
+    way: str
+    address: str
+    requests: str
+    events: str
+    streams: int
+    chunks: int
+    burst: bool = False
+    ramp_s: float = 0.0
+    settle_s: float = 0.0
+    measure_s: float = 0.0
+    grace_s: float = 5.0
+    """How long to wait for streams to end before they are given up."""
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What the consumer saw in the window. Times in seconds.
+
+    `missing` counts chunks that never came, `unfinished` streams whose end never came.
+    """
+
+    chunks: int
+    events: int
+    window_s: float
+    latencies_us: list[int]
+    first_event_us: list[int]
+    missing: int
+    unfinished: int
+    doubled: int
+
+
+def prompt_of(plan: Plan) -> str:
+    """The message that makes the provider answer as planned."""
+    return f"answer with {'burst' if plan.burst else 'steady'} chunks: {plan.chunks}"

@@ -1,0 +1,116 @@
+"""The parts of a worker, wired together once the connection is there."""
+
+from dataclasses import dataclass
+
+from nats.js.errors import NotFoundError
+
+from hayrunner.serving.admission import Admission
+from hayrunner.serving.asks import Asks
+from hayrunner.serving.bus import Bus
+from hayrunner.serving.claims import Claims
+from hayrunner.serving.dead_letters import DeadLetters
+from hayrunner.serving.deliveries import Heartbeat
+from hayrunner.serving.execution import Execution, PublisherFactory
+from hayrunner.serving.handler import Handler
+from hayrunner.serving.holdings import Holdings
+from hayrunner.serving.intake import Intake
+from hayrunner.serving.provisioning import check_provisioned, ensure_consumer, provision
+from hayrunner.serving.served import AgentRegistry
+from hayrunner.serving.slots import Slots
+from hayrunner.serving.sweeper import Sweeper
+from hayrunner.settings import Settings
+from hayrunner.telemetry.metrics import Metrics
+from hayrunner_contracts import subjects
+from hayrunner_contracts.codec import RequestLimits
+
+__all__ = ["Parts", "build_parts", "provisioned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the composition root starts, asks and stops."""
+
+    bus: Bus
+    slots: Slots
+    holdings: Holdings
+    heartbeat: Heartbeat
+    intake: Intake
+    asks: Asks
+    sweeper: Sweeper
+
+
+async def provisioned(bus: Bus, settings: Settings, registry: AgentRegistry) -> None:
+    """Create what is missing, or only check, as the settings say. `ConfigurationError`."""
+    if settings.provision:
+        await provision(bus.js, settings, registry.names())
+    else:
+        await check_provisioned(bus.js, settings, registry.names())
+
+
+async def build_parts(
+    bus: Bus,
+    settings: Settings,
+    registry: AgentRegistry,
+    metrics: Metrics,
+    *,
+    publisher: PublisherFactory,
+) -> Parts:
+    """Everything, wired and not yet started."""
+    agents = list(registry.names())
+    limits = RequestLimits(max_bytes=settings.max_request_bytes)
+    bucket = await bus.js.key_value(subjects.RUNS_BUCKET)
+    claims = Claims(bucket, namespace=settings.namespace, worker=settings.worker_id)
+    holdings = Holdings(claims)
+    bus.link.when_back(holdings.check_all)
+    slots = Slots(settings.concurrency)
+    heartbeat = Heartbeat(settings.ack_wait_s, bus.link, on_miss=metrics.heartbeat_missed)
+    handler = Handler(
+        registry=registry,
+        admission=Admission(
+            bus=bus,
+            claims=claims,
+            holdings=holdings,
+            worker=settings.worker_id,
+            max_attempts=settings.max_attempts,
+            ack_wait_s=settings.ack_wait_s,
+        ),
+        execution=Execution(
+            bus=bus, claims=claims, holdings=holdings, metrics=metrics, publisher=publisher
+        ),
+        dead_letters=DeadLetters(bus, metrics),
+        metrics=metrics,
+        limits=limits,
+    )
+
+    async def bind(agent: str) -> None:
+        if not settings.provision:
+            name = subjects.consumer_name(settings.namespace, agent)
+            await bus.js.consumer_info(subjects.AGENT_REQUESTS, name)
+            return
+        try:
+            await ensure_consumer(bus.js, settings, agent)
+        except NotFoundError:
+            # The stream itself went away.
+            await provision(bus.js, settings, [agent])
+
+    intake = Intake(
+        nc=bus.nc,
+        link=bus.link,
+        namespace=settings.namespace,
+        agents=agents,
+        slots=slots,
+        heartbeat=heartbeat,
+        handle=handler.handle,
+        bind=bind,
+    )
+    asks = Asks(bus=bus, registry=registry, slots=slots, metrics=metrics, limits=limits)
+    sweeper = Sweeper(bus=bus, agents=agents, give_up=handler.give_up)
+    return Parts(
+        bus=bus,
+        slots=slots,
+        holdings=holdings,
+        heartbeat=heartbeat,
+        intake=intake,
+        asks=asks,
+        sweeper=sweeper,
+    )
