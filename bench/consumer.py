@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
+
 from plan import Measured, Plan, prompt_of
 
 _STAMP = re.compile(rb"t(\d{18})")

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-from processes import HERE, Child, child
-
 from hayrunner.embedded import EmbeddedServer
+from processes import HERE, Child, child
 
 __all__ = ["CONTENDERS", "Contender", "Target"]
 
 _START_S = 60.0
+# What its console script does.
+_HAYHOOKS = ("-c", "from hayhooks.cli import hayhooks_cli; hayhooks_cli()", "run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ async def _hayhooks() -> AsyncIterator[Target]:
         arguments = ["--host", "127.0.0.1", "--port", str(port)]
         arguments += ["--without-monitoring", "--without-tracing"]
         arguments += ["--pipelines-dir", str(HERE / "pipelines")]
-        async with child("hayhooks", "-m", "hayhooks", "run", *arguments, env=env) as server:
+        async with child("hayhooks", *_HAYHOOKS, *arguments, env=env) as server:
             await _answers(port)
             yield Target(
                 way="sse",

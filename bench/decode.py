@@ -2,10 +2,9 @@
 
 import time
 
-from provider import text_event
-
 from hayrunner.generators.assembly import ReplyAssembler
 from hayrunner.generators.sse import SseParser
+from provider import text_event
 
 __all__ = ["decode_us"]
 

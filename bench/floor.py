@@ -14,11 +14,11 @@ import nats
 import uvloop
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from plan import PROMPT
-from wheel import Wheel
 
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.events import StreamEnd, TextChunk
+from plan import PROMPT
+from wheel import Wheel
 
 # As the worker's publisher does it: a loop of publishes never yields by itself.
 _BEFORE_YIELD = 32

@@ -17,6 +17,7 @@ import time
 from typing import cast
 
 import uvloop
+
 from plan import PROMPT
 from wheel import Wheel
 

@@ -50,10 +50,9 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 def machine() -> str:
     """Where and with what this was measured, one line."""
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    return (
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC · {_cpu()}, {os.cpu_count()} cores · "
-        f"{platform.system()} {platform.release()} · Python {platform.python_version()} · {packages}"
-    )
+    system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{when} · {_cpu()}, {os.cpu_count()} cores · {system} · {packages}"
 
 
 def _cpu() -> str:
@@ -100,10 +99,10 @@ def _of(rows: Sequence[Row], contender: str, load: str) -> list[Row]:
 def _cell(rows: Sequence[Row], value: Callable[[Row], float | None], form: str) -> str:
     values = [found for row in rows if (found := value(row)) is not None]
     if not values:
-        return "–"
+        return "-"
     middle = form.format(statistics.median(values))
     low, high = form.format(min(values)), form.format(max(values))
-    return middle if low == high else f"{middle} ({low}–{high})"
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def _median(
@@ -127,12 +126,12 @@ def goals(rows: Sequence[Row], decode_us: float) -> list[Goal]:
         _at_most("(a) at 400 streams, latency p99 ≤ 25 ms", p99, 25, "{:.1f} ms"),
         _at_most("(a) at 400 streams, CPU of the worker per chunk ≤ 80 µs", cpu, 80, "{:.0f} µs"),
         Goal(
-            text="burst: chunks/s of (a) ≥ 8 × (c)",
-            value="–" if ratio is None else f"{ratio:.1f} ×",
+            text="burst: chunks/s of (a) ≥ 8 x (c)",
+            value="-" if ratio is None else f"{ratio:.1f} ×",
             met=None if ratio is None else ratio >= 8,
         ),
         _at_most(
-            "(a) at 1 stream, latency p50 ≤ 2 × (d) + decoding "
+            "(a) at 1 stream, latency p50 ≤ 2 x (d) + decoding "
             + ("" if bound is None else f"= {bound:.2f} ms"),
             one,
             bound,
@@ -143,5 +142,5 @@ def goals(rows: Sequence[Row], decode_us: float) -> list[Goal]:
 
 def _at_most(text: str, value: float | None, most: float | None, form: str) -> Goal:
     if value is None or most is None:
-        return Goal(text=text, value="–", met=None)
+        return Goal(text=text, value="-", met=None)
     return Goal(text=text, value=form.format(value), met=value <= most)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+
 from contenders import CONTENDERS, Contender, Target
 from decode import decode_us
 from plan import Measured, Plan
-from processes import Usage, child, usage_of
+from processes import Child, Usage, child, usage_of
 from report import Row, goals, machine, markdown
 from wheel import RATE
 
@@ -66,16 +67,16 @@ async def measure(contender: Contender, load: Load, number: int) -> Row:
         async with child("consumer", "consumer.py", argument) as consumer:
             pids = {**target.pids, "consumer": consumer.pid}
             limit = plan.ramp_s + plan.settle_s + plan.measure_s + 30.0
-            await _word(consumer.line(limit), "opened")
+            await _word(consumer, "opened", limit)
             before = usage_of(pids)
-            await _word(consumer.line(max(limit, plan.grace_s + 10.0)), "closed")
+            await _word(consumer, "closed", max(limit, plan.grace_s + 10.0))
             after = usage_of(pids)
             measured = msgspec.json.decode(await consumer.line(plan.grace_s + 30.0), type=Measured)
     return _row(contender, load, number, measured, before, after)
 
 
-async def _word(line: "asyncio.Future[str] | object", expected: str) -> None:
-    said = await line  # type: ignore[misc]
+async def _word(consumer: Child, expected: str, limit_s: float) -> None:
+    said = await consumer.line(limit_s)
     if said != expected:
         raise RuntimeError(f"the consumer said {said!r} where {expected!r} was to come")
 
@@ -146,14 +147,15 @@ def main() -> None:
         for count in map(int, filter(None, arguments.streams.split(",")))
     ]
     if arguments.burst:
-        loads.append(Load(name="burst", streams=100, burst_chunks=500))
+        streams, chunks = map(int, arguments.burst_size.split("x"))
+        loads.append(Load(name="burst", streams=streams, burst_chunks=chunks))
     where, decoding = machine(), decode_us()
     rows = asyncio.run(run(loads, chosen, 1 if arguments.quick else arguments.rounds))
     found = goals(rows, decoding)
     print(f"{where}\n\nDecoding, bytes to chunk: {decoding:.1f} µs\n")
     print(markdown(rows, {one.key: one.name for one in CONTENDERS}), end="\n\n")
     for goal in found:
-        print({True: "met    ", False: "NOT MET", None: "–      "}[goal.met], goal.text, goal.value)
+        print({True: "met    ", False: "NOT MET", None: "-      "}[goal.met], goal.text, goal.value)
     if arguments.json:
         everything = {"machine": where, "decode_us": decoding, "rows": rows, "goals": found}
         Path(arguments.json).write_bytes(msgspec.json.format(msgspec.json.encode(everything)))
@@ -165,6 +167,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="a,b,c,d", help="contenders, such as a,c")
     parser.add_argument("--streams", default="1,50,100,400", help="numbers of streams")
     parser.add_argument("--burst", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--burst-size", default="100x500", help="streams x chunks of each")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a window")
     parser.add_argument("--json", metavar="FILE", help="write everything measured to a file")

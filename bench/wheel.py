@@ -36,12 +36,17 @@ class Wheel(Generic[T]):
 
     async def due(self) -> AsyncIterator[list[T]]:
         """The streams of one slot after the other, each at its time, for ever."""
-        next_at = time.monotonic()
+        turn_at = time.monotonic()
         while True:
-            for slot in self._slots:
-                next_at += _TICK_S
-                wait = next_at - time.monotonic()
-                if wait > 0:
-                    await asyncio.sleep(wait)
+            for number, slot in enumerate(self._slots):
                 if slot:
+                    await _sleep_until(turn_at + number * _TICK_S)
                     yield list(slot)
+            turn_at += len(self._slots) * _TICK_S
+            await _sleep_until(turn_at)
+
+
+async def _sleep_until(moment: float) -> None:
+    wait = moment - time.monotonic()
+    if wait > 0:
+        await asyncio.sleep(wait)

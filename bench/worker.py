@@ -10,8 +10,8 @@ import signal
 import sys
 
 import uvloop
-from agents import bench_agent
 
+from agents import bench_agent
 from hayrunner.registry import Registry
 from hayrunner.serving.app import Worker
 from hayrunner.settings import load_settings

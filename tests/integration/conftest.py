@@ -10,9 +10,15 @@ from hayrunner.embedded import EmbeddedServer
 
 
 @pytest.fixture
-async def nats_server() -> AsyncIterator[EmbeddedServer]:
+def server_arguments() -> tuple[str, ...]:
+    """What a module's server is started with besides; overridden where a test needs more."""
+    return ()
+
+
+@pytest.fixture
+async def nats_server(server_arguments: tuple[str, ...]) -> AsyncIterator[EmbeddedServer]:
     """A server of the test's own: it may be killed and started again."""
-    async with EmbeddedServer() as server:
+    async with EmbeddedServer(arguments=server_arguments) as server:
         yield server
 
 

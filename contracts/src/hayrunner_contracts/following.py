@@ -60,6 +60,8 @@ class EventFollower:
     __slots__ = ("_held", "_hold", "done", "last", "refused")
 
     def __init__(self, after: int = 0, *, hold: int = 10_000) -> None:
+        if after < 0:
+            raise ValueError("after must not be negative")
         self.last = after
         """The sequence number up to which everything has been returned."""
         self.done = False

@@ -36,6 +36,7 @@ HEADROOM = 4096
 adds. nats-py checks the body alone, and a server that gets more closes the connection for good."""
 
 _KNOWN_FOR_S = 60.0
+_NOT_ALLOWED_FOR_S = 600.0
 _ACK_TIMEOUT_S = 5.0
 _CONSUMER_TIMEOUT_S = 1.0
 _RETRY_PAUSE_S = 0.25
@@ -58,17 +59,18 @@ class Submission:
         self._namespace = namespace
         self._jetstream = connection.jetstream(prefix=api)
         self._known: dict[str, float] = {}
+        self._may_ask_at = 0.0
 
     async def check_agent(self, agent: str) -> None:
         """`UnknownAgent` if no worker ever served the agent: then its requests have no consumer.
 
         Asked before publishing, because what is published for nobody stays in the queue. Where the
-        client may not ask, the agent is taken to exist. An agent once seen is not asked for again
-        for a minute.
+        client may not ask (a server leaves that unanswered), the agent is taken to exist, and the
+        server is not asked again for ten minutes. An agent once seen is not asked for for one.
         """
         name = consumer_name(self._namespace, agent)
         now = asyncio.get_running_loop().time()
-        if self._known.get(agent, 0.0) > now:
+        if max(self._known.get(agent, 0.0), self._may_ask_at) > now:
             return
         try:
             await self._jetstream.consumer_info(AGENT_REQUESTS, name, timeout=_CONSUMER_TIMEOUT_S)
@@ -80,9 +82,13 @@ class Submission:
             ) from None
         except nats.errors.ConnectionClosedError:
             raise ConnectionError("the connection to NATS is closed") from None
+        except nats.errors.TimeoutError:
+            if self._connection.is_connected:
+                self._may_ask_at = now + _NOT_ALLOWED_FOR_S
         except nats.errors.Error:
-            pass  # not allowed to ask, or the server is away: the publish will tell
-        self._known[agent] = now + _KNOWN_FOR_S
+            pass  # the server is away: the publish will tell
+        else:
+            self._known[agent] = now + _KNOWN_FOR_S
 
     async def request(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
@@ -126,7 +132,10 @@ class Submission:
                 why = "nothing answers; is JetStream enabled?"
             except nats.js.errors.APIError as error:
                 raise _refusal(error) from error
-            except nats.errors.ConnectionClosedError as error:
+            except (
+                nats.errors.ConnectionClosedError,
+                nats.errors.ConnectionDrainingError,
+            ) as error:
                 raise ConnectionError("the connection to NATS is closed") from error
             except (nats.errors.TimeoutError, nats.errors.OutboundBufferLimitError):
                 pass  # it may have been stored: again with the same id

@@ -232,13 +232,29 @@ async def server(server_of: Callable[..., NatsServer]) -> NatsServer:
 
 
 @pytest.fixture
-async def bare_worker(server: NatsServer) -> AsyncIterator[ScriptedWorker]:
+async def worker_on() -> AsyncIterator[Callable[..., Awaitable[ScriptedWorker]]]:
+    async with AsyncExitStack() as stack:
+
+        async def make(server: NatsServer, **options: Any) -> ScriptedWorker:
+            connection = await nats.connect(
+                server.url,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.05,
+                error_cb=_quiet,
+                **options,
+            )
+            stack.push_async_callback(connection.close)
+            return ScriptedWorker(connection)
+
+        yield make
+
+
+@pytest.fixture
+async def bare_worker(
+    server: NatsServer, worker_on: Callable[..., Awaitable[ScriptedWorker]]
+) -> ScriptedWorker:
     """A worker's connection to a server on which nothing was set up."""
-    connection = await nats.connect(
-        server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05, error_cb=_quiet
-    )
-    yield ScriptedWorker(connection)
-    await connection.close()
+    return await worker_on(server)
 
 
 @pytest.fixture

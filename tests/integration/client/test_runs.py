@@ -13,8 +13,6 @@ import pytest
 from msgspec import UNSET
 
 from hayrunner_contracts.client import NotProvisioned, RunClient
-from hayrunner_contracts.codec import decode_command
-from hayrunner_contracts.commands import Approve, Cancel, Deny, Modify, Say
 from hayrunner_contracts.errors import (
     Cancelled,
     ClientTimeout,
@@ -31,7 +29,7 @@ from hayrunner_contracts.message_ids import new_message_id
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.options import RunOptions
 from hayrunner_contracts.results import RunResult
-from hayrunner_contracts.subjects import AGENT_REQUESTS, RUN_COMMANDS, commands, requests
+from hayrunner_contracts.subjects import AGENT_REQUESTS, requests
 from hayrunner_contracts.testing import eventually
 
 if TYPE_CHECKING:
@@ -178,33 +176,6 @@ async def test_a_run_that_was_sent_before_is_not_queued_twice(
     assert (await worker.jetstream.stream_info(AGENT_REQUESTS)).state.messages == 0
 
 
-async def test_commands_are_stored_for_the_run(client: RunClient, worker: ScriptedWorker) -> None:
-    run = await client.submit("support", "hi")
-    await run.cancel("changed my mind")
-    await run.approve("call-1")
-    await run.deny("call-2", feedback="no")
-    await run.modify("call-3", {"amount": 5})
-    await run.say("one more thing")
-    await client.cancel(run.message_id)
-
-    sent: list[object] = []
-    subject = commands("default", run.message_id)
-    subscription = await worker.jetstream.subscribe(
-        subject, stream=RUN_COMMANDS, ordered_consumer=True
-    )
-    for _ in range(6):
-        sent.append(decode_command((await subscription.next_msg(timeout=5)).data))
-    await subscription.unsubscribe()
-    assert sent == [
-        Cancel(reason="changed my mind"),
-        Approve(tool_call_id="call-1"),
-        Deny(tool_call_id="call-2", feedback="no"),
-        Modify(tool_call_id="call-3", tool_input={"amount": 5}),
-        Say(text="one more thing"),
-        Cancel(),
-    ]
-
-
 @pytest.mark.parametrize("call", ["stream", "run", "submit"])
 async def test_an_agent_that_nobody_ever_served_is_unknown_at_once(
     client: RunClient, worker: ScriptedWorker, call: str
@@ -262,6 +233,33 @@ async def test_a_request_over_the_servers_limit_is_refused_before_it_is_sent(
         with pytest.raises(PayloadTooLarge):
             await client.submit("support", "x" * 12_500)
         assert client.connection.is_connected
+
+
+async def test_a_client_that_may_not_look_for_consumers_sends_its_requests(
+    server_of: Callable[..., NatsServer], worker_on: Callable[..., Awaitable[ScriptedWorker]]
+) -> None:
+    server = server_of(config=_RESTRICTED)
+    await server.start()
+    worker = await worker_on(server, user="worker", password="w")
+    await worker.create_streams()
+    await worker.serve("support")
+    async with await RunClient.connect(server.url, user="client", password="c") as client:
+        await client.submit("support", "hi")
+        started = asyncio.get_running_loop().time()
+        run = await client.submit("support", "hi again")
+        assert asyncio.get_running_loop().time() - started < 0.5
+        await worker.take("support")
+        await worker.complete(await worker.take("support"), "seen")
+        assert (await run.result()).answer == "seen"
+
+
+_RESTRICTED = """
+authorization: { users: [
+  { user: worker, password: w },
+  { user: client, password: c, permissions: {
+      publish: ["agents.*.*.requests", "runs.*.*.commands", "$JS.API.DIRECT.GET.>"],
+      subscribe: ["runs.>", "_INBOX.>"] } } ] }
+"""
 
 
 async def test_a_misspelled_option_is_refused_with_the_nearest_name(client: RunClient) -> None:

@@ -270,7 +270,7 @@ async def test_leaving_the_loop_early_unsubscribes_and_does_not_cancel(
         break
     subject = events("default", await working)
 
-    await eventually(lambda: _nobody_listens(server, subject))
+    await eventually(lambda: _listen(server, subject, 0))
     commands = await worker.jetstream.stream_info("RUN_COMMANDS")
     assert commands.state.messages == 0
 
@@ -282,18 +282,14 @@ async def test_closing_the_generator_unsubscribes_at_once(
     await worker.publish(message_id, script(message_id, 5)[:3])
     async with aclosing(client.attach(message_id)) as reading:
         await anext(reading)
-        await eventually(lambda: _somebody_listens(server, events("default", message_id)))
+        await eventually(lambda: _listen(server, events("default", message_id), 1))
     await client.connection.flush()
 
     assert await server.subscribers(events("default", message_id)) == 0
 
 
-async def _nobody_listens(server: NatsServer, subject: str) -> bool:
-    return await server.subscribers(subject) == 0
-
-
-async def _somebody_listens(server: NatsServer, subject: str) -> bool:
-    return await server.subscribers(subject) == 1
+async def _listen(server: NatsServer, subject: str, count: int) -> bool:
+    return await server.subscribers(subject) == count
 
 
 async def test_a_failed_run_does_not_raise_from_its_stream(

@@ -110,3 +110,8 @@ def test_unknown_events_keep_their_place() -> None:
     run[1] = UnknownEvent(type="mood", seq=2, raw=b'{"type":"mood","seq":2}')
 
     assert fed(EventFollower(), run) == run
+
+
+def test_a_negative_cursor_is_refused() -> None:
+    with pytest.raises(ValueError, match="after"):
+        EventFollower(after=-1)

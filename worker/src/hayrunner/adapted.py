@@ -75,10 +75,10 @@ class PipelineAgent(Agent):
                 raise UnsupportedOption(name, "this agent is a pipeline, which decides that itself")
 
     async def warm_up(self) -> None:
-        self._pipeline.warm_up()
+        await self._pipeline.warm_up_async()
 
     async def close(self) -> None:
-        return None
+        await self._pipeline.close_async()
 
     def get_pipeline_adapter(self, thread_id: str | None = None, user: str | None = None) -> Stream:
         return Stream(

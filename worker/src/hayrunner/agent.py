@@ -241,7 +241,8 @@ class Agent:
                 system_prompt=self.get_system_prompt(),
             )
             return stream.body(messages)
-        return adapter.body(messages, response_format=form)
+        prompt = self.get_system_prompt() if adapter.instructions is None else adapter.instructions
+        return adapter.body(messages, system_prompt=prompt, response_format=form)
 
 
 def _foreign_body(

@@ -93,6 +93,11 @@ class EmbeddedServer:
         except (OSError, ValueError):
             return None
 
+    @property
+    def folder(self) -> Path:
+        """The temporary folder: its log, and its store where no other was given."""
+        return self._work_folder()
+
     async def start(self) -> None:
         """Start, and return once it takes connections; `ConfigurationError` if it cannot."""
         binary = find_nats_server()

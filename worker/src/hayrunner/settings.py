@@ -27,7 +27,7 @@ class Settings(BaseSettings):
     """What an operator can set. Every default works on a laptop."""
 
     model_config = SettingsConfigDict(
-        env_prefix="HAYRUNNER_", extra="ignore", frozen=True, populate_by_name=True
+        env_prefix="HAYRUNNER_", extra="forbid", frozen=True, populate_by_name=True
     )
 
     nats_url: str = "nats://localhost:4222"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
+from haystack.dataclasses import ChatMessage, ChatRole, ToolCall, ToolCallResult
 
 from hayrunner_contracts import messages as wire
 
@@ -16,6 +16,8 @@ __all__ = [
     "to_wire_parts",
     "unanswered_calls",
 ]
+
+_NO_CALL = ToolCall(tool_name="", arguments={})
 
 
 def from_wire(message: wire.ChatMessage) -> ChatMessage:
@@ -33,7 +35,8 @@ def to_wire_parts(result: Any) -> str | list[dict[str, Any]]:
     """A tool result as it travels: its text, or its content parts."""
     if isinstance(result, str):
         return result
-    parts = [part.to_dict() for part in result]
+    # A part's own `to_dict` lacks the name that says what it is: in a message it has one.
+    parts = ToolCallResult(result=result, origin=_NO_CALL, error=False).to_dict()["result"]
     return msgspec.to_builtins(parts, enc_hook=_as_text, str_keys=True)
 
 

@@ -2,7 +2,7 @@
 """Every private name of Haystack that is used, in one place.
 
 haystack-ai is held to one minor version because of these. When that version is raised, this
-file is what has to be read against the new one; tests/unit/test_haystack_internals.py fails
+file is what has to be read against the new one; tests/unit/agent/test_haystack_internals.py fails
 where a name is gone or takes other arguments.
 """
 

@@ -6,22 +6,20 @@ from typing import Any, get_args, get_origin
 
 from haystack import Pipeline
 from haystack.components.agents import Agent as HaystackAgent
-from haystack.dataclasses import ChatMessage, StreamingChunk
+from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall, ToolCallResult
 
 from hayrunner.adapters.body import RunBody
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.model_call import chunk_callback
-from hayrunner.adapters.normalize import ChunkNormalizer, usage_from
+from hayrunner.adapters.normalize import CallRecord, ChunkNormalizer, usage_from
 from hayrunner.adapters.provider_failures import provider_failure
 from hayrunner.errors import ConfigurationError, HayrunnerError
 from hayrunner_contracts.events import (
-    ModelCallEnd,
     StreamEvent,
-    TextChunk,
     ToolExecutionCommitted,
-    ToolInputComplete,
     ToolOutput,
+    Usage,
 )
 
 __all__ = ["PipelineAdapter", "only_agent"]
@@ -58,6 +56,7 @@ class PipelineAdapter:
         self._streams = streams or self._find_streaming()
         if streams is not None and streams not in pipeline.graph.nodes:
             raise ConfigurationError(f"the pipeline has no component named {streams}")
+        self._agent = self._streams if self._streams and self._is_agent(self._streams) else None
 
     def _find_inputs(self) -> None:
         for component, sockets in self._pipeline.inputs().items():
@@ -79,6 +78,9 @@ class PipelineAdapter:
                 "the pipeline has no open input that takes chat messages or a text"
             )
 
+    def _is_agent(self, name: str) -> bool:
+        return isinstance(self._pipeline.get_component(name), HaystackAgent)
+
     def _find_streaming(self) -> str | None:
         found: str | None = None
         for name, data in self._pipeline.graph.nodes(data=True):
@@ -99,14 +101,18 @@ class PipelineAdapter:
                 component = self._pipeline.get_component(self._streams)
                 data.setdefault(self._streams, {})[_CALLBACK] = chunk_callback(run, component)
             result = await self._run(data)
+            agent = {} if self._agent is None else {self._agent: result.pop(self._agent, {})}
             found = _messages_in(result)
+            text = None if found else _text_in(result)
+            found = found or _messages_in(agent)
             asked = {id(message) for message in messages}
             new = [m for m in found if id(m) not in asked][-_new_count(found, messages) :]
-            text = new[-1].text if new else _text_in(result)
+            if text is None and new:
+                text = new[-1].text
             await run.emit(normalizer.finish(new, text))
             run.new_messages.extend(new or [ChatMessage.from_assistant(text or "")])
             run.model_calls = normalizer.step
-            run.usage = normalizer.total_usage(new)
+            run.usage = _total_usage(new)
             run.finish_reason = new[-1].meta.get("finish_reason", "stop") if new else "stop"
             return text
 
@@ -114,7 +120,9 @@ class PipelineAdapter:
 
     async def _run(self, data: dict[str, Any]) -> dict[str, Any]:
         try:
-            return await self._pipeline.run_async(data)
+            # An Agent's messages hold what its chunks do not show, wherever they go from there.
+            extra = {self._agent} if self._agent is not None else None
+            return await self._pipeline.run_async(data, include_outputs_from=extra)
         except Exception as error:
             # Policy: a provider's failure is one in a pipeline, too; anything else is not ours.
             if (failure := provider_failure(error)) is not None and not _is_ours(error):
@@ -187,80 +195,98 @@ class _PipelineNormalizer(ChunkNormalizer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._after_results = False
         self._streamed = False
+        self._ended: list[tuple[int, CallRecord]] = []
+        """The calls of the steps that have ended, with their step."""
 
     def feed(self, chunk: StreamingChunk) -> list[StreamEvent]:
         if chunk.tool_call_result is not None:
-            self._after_results = True
-            return self._result(chunk.tool_call_result)
-        if self._after_results and (chunk.content or chunk.tool_calls or chunk.reasoning):
-            events = self._end_step(None)
-            self._after_results = False
-            self.begin_step()
-            return [*events, *super().feed(chunk)]
-        if chunk.content:
-            self._streamed = True
-        return super().feed(chunk)
-
-    def _result(self, result: Any) -> list[StreamEvent]:
-        origin = result.origin
+            return [*self._end_step(), *self._result(chunk.tool_call_result)]
+        if chunk.finish_reason == "tool_call_results":
+            return self._end_step()
         events: list[StreamEvent] = []
-        for call in self.calls:
-            if call.answered:
-                continue
-            if not call.completed:
-                events.extend(self._complete(call, origin) if _is(call, origin) else ())
-            if _is(call, origin):
-                call.answered = True
-                events += _executed(call.id, result, self.step)
-                break
+        if chunk.content or chunk.tool_calls or chunk.reasoning:
+            # Where no tool could be run, no result marks the border: a reply that is complete
+            # and has calls is followed by the next one.
+            if self.finished and self.calls:
+                events = self._end_step()
+            if not self.open:
+                self.begin_step()
+        self._streamed = self._streamed or bool(chunk.content)
+        return [*events, *super().feed(chunk)]
+
+    def _end_step(self) -> list[StreamEvent]:
+        if not self.open:
+            return []
+        _, events = self.close_step(None)
+        self._ended.extend((self.step, call) for call in self.calls)
         return events
 
-    def _end_step(self, last: ChatMessage | None) -> list[StreamEvent]:
-        _, events = self.close_step(last)
-        # Calls that were answered have their input already.
-        answered = {call.id for call in self.calls if call.answered}
+    def _take(self, origin: ToolCall) -> tuple[int, CallRecord] | None:
+        for step, call in self._ended:
+            if not call.answered and _is(call, origin):
+                call.answered = True
+                return step, call
+        return None
+
+    def _result(self, result: ToolCallResult) -> list[StreamEvent]:
+        if (taken := self._take(result.origin)) is not None:
+            step, call = taken
+            return [_committed(call, result, step), _output(call.id, result, step)]
+        # The generator did not stream the call.
+        origin = result.origin
+        call = self._unseen(origin)
+        self._ended.append((self.step, call))
         return [
-            event
-            for event in events
-            if not (isinstance(event, ToolInputComplete) and event.tool_call_id in answered)
+            self._announce(call),
+            *self._complete(call, origin),
+            _committed(call, result, self.step),
+            _output(call.id, result, self.step),
         ]
 
+    def _unseen(self, origin: ToolCall) -> CallRecord:
+        provider_id = origin.id or ""
+        call = CallRecord(id=self._unique_id(provider_id), provider_id=provider_id)
+        call.tool_name, call.answered = origin.tool_name, True
+        return call
+
     def finish(self, new: Sequence[ChatMessage], text: str | None) -> list[StreamEvent]:
-        """What the chunks did not show: results of calls that were never streamed, the text of
-        a pipeline that does not stream."""
-        events = self._end_step(None)
-        end = [event for event in events if isinstance(event, ModelCallEnd)]
-        rest = [event for event in events if not isinstance(event, ModelCallEnd)]
+        """What the chunks did not show: the text of a pipeline that does not stream, results
+        that are only in the messages."""
+        events: list[StreamEvent] = []
+        if text and not self._streamed:
+            events += self.feed(StreamingChunk(text))
+        events += self._end_step()
         for message in new:
             for result in message.tool_call_results:
-                for call in self.calls:
-                    if not call.answered and _is(call, result.origin):
-                        call.answered = True
-                        rest.append(_output(call.id, result, self.step))
-                        break
-        if text and not self._streamed:
-            rest.append(TextChunk(content=text, step=self.step))
-        return [*rest, *self.close_open_calls("This call has no result."), *end]
+                if (taken := self._take(result.origin)) is not None:
+                    events.append(_output(taken[1].id, result, taken[0]))
+        return [*events, *self.close_open_calls("This call has no result.")]
 
-    @staticmethod
-    def total_usage(new: Sequence[ChatMessage]) -> Any:
-        """The sum over the messages that came out."""
-        total = usage_from({})
-        for message in new:
-            if isinstance(usage := message.meta.get("usage"), Mapping):
-                total = total + usage_from(usage)
-        return total
+    def close_open_calls(self, why: str) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
+        for step, call in self._ended:
+            if not call.answered:
+                call.answered = True
+                events.append(
+                    ToolOutput(tool_call_id=call.id, tool_output=why, is_error=True, step=step)
+                )
+        return [*events, *super().close_open_calls(why)]
 
 
-def _is(call: Any, origin: Any) -> bool:
+def _total_usage(new: Sequence[ChatMessage]) -> Usage:
+    """The sum over the messages that came out."""
+    usages = (message.meta.get("usage") for message in new)
+    return sum((usage_from(u) for u in usages if isinstance(u, Mapping)), Usage())
+
+
+def _is(call: CallRecord, origin: ToolCall) -> bool:
     if origin.id and origin.id in (call.id, call.provider_id):
         return True
     return not origin.id and call.tool_name == origin.tool_name
 
 
-def _output(call_id: str, result: Any, step: int) -> ToolOutput:
+def _output(call_id: str, result: ToolCallResult, step: int) -> ToolOutput:
     return ToolOutput(
         tool_call_id=call_id,
         tool_output=to_wire_parts(result.result),
@@ -269,11 +295,10 @@ def _output(call_id: str, result: Any, step: int) -> ToolOutput:
     )
 
 
-def _executed(call_id: str, result: Any, step: int) -> list[StreamEvent]:
-    committed = ToolExecutionCommitted(
-        tool_call_id=call_id,
+def _committed(call: CallRecord, result: ToolCallResult, step: int) -> ToolExecutionCommitted:
+    return ToolExecutionCommitted(
+        tool_call_id=call.id,
         tool_name=result.origin.tool_name,
         tool_input=result.origin.arguments,
         step=step,
     )
-    return [committed, _output(call_id, result, step)]

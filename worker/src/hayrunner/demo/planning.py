@@ -44,7 +44,8 @@ def plan(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[Planned
     turn = _turn(messages)
     made = list(turn.calls)
     planned: list[PlannedCall] = []
-    for context in _contexts(turn):
+    kind = "integer" if any(_takes(tool, "integer") for tool in tools) else "number"
+    for context in _contexts(turn, kind):
         for tool in tools:
             arguments = _fill(tool, context, turn.prompt)
             if arguments is None or (tool.name, arguments) in made:
@@ -79,12 +80,13 @@ def _turn(messages: Sequence[ChatMessage]) -> _Turn:
     return _Turn(prompt, calls, results)
 
 
-def _contexts(turn: _Turn) -> Iterator[Context]:
-    """What arguments can be filled from, one source after the other. The number of the prompt
-    stands under the empty name: it fits any argument that is a number."""
+def _contexts(turn: _Turn, kind: str) -> Iterator[Context]:
+    """What arguments can be filled from, one source after the other. A number of the prompt
+    stands under `kind` and a space, which is no argument's name: it fits any argument of that
+    type. Where there are tools that take integers it is theirs: an order's number is no price."""
     numbers = dict.fromkeys(int(found) for found in _NUMBER.findall(turn.prompt))
     for number in numbers:
-        yield {"": number}
+        yield {f"{kind} ": number}
     if not numbers:
         yield {}
     for result in turn.results:
@@ -121,7 +123,7 @@ def _value(name: str, schema: Mapping[str, Any], context: Context, prompt: str) 
     if name in context:
         return context[name]
     if schema.get("type") in ("integer", "number"):
-        return context.get("", _MISSING)
+        return context.get(f"{schema['type']} ", _MISSING)
     words = {word.lower() for word in re.findall(r"\w+", prompt)}
     for allowed in schema.get("enum", ()):
         if str(allowed).lower() in words:
@@ -130,6 +132,11 @@ def _value(name: str, schema: Mapping[str, Any], context: Context, prompt: str) 
     if dates and (schema.get("format") == "date" or name.endswith(("date", "_on", "day"))):
         return dates[0]
     return _MISSING
+
+
+def _takes(tool: Tool, kind: str) -> bool:
+    properties: dict[str, dict[str, Any]] = tool.parameters.get("properties", {})
+    return any(schema.get("type") == kind for schema in properties.values())
 
 
 def _is_named(tool: Tool, prompt: str) -> bool:

@@ -3,11 +3,17 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from haystack import component, default_from_dict, default_to_dict
-from haystack.dataclasses import ChatMessage, ComponentInfo, StreamingCallbackT, StreamingChunk
+from haystack.dataclasses import (
+    AsyncStreamingCallbackT,
+    ChatMessage,
+    ComponentInfo,
+    StreamingCallbackT,
+    StreamingChunk,
+)
 from haystack.tools import (
     ToolsType,
     deserialize_tools_or_toolset_inplace,
@@ -233,6 +239,15 @@ _Emit = Callable[[Iterable[StreamingChunk]], Awaitable[None]]
 
 def _emitter(callback: StreamingCallbackT | None) -> _Emit:
     """What hands chunks to the callback, awaiting it where it returns an awaitable."""
+    if inspect.iscoroutinefunction(callback):
+        # Asked once: asking every answer whether it is awaitable costs as much as the rest.
+        awaited = cast("AsyncStreamingCallbackT", callback)
+
+        async def emit_async(chunks: Iterable[StreamingChunk]) -> None:
+            for chunk in chunks:
+                await awaited(chunk)
+
+        return emit_async
 
     async def emit(chunks: Iterable[StreamingChunk]) -> None:
         if callback is None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
@@ -111,19 +112,29 @@ class Intake:
         turn = asyncio.create_task(self._end_of_turn(pull, reservation))
         try:
             await pull.wait()
+        finally:
+            # Whatever ended the wait, a message may have come with it.
+            self._pulls.discard(pull)
+            turn.cancel()
+            message = await self._closed(pull, agent)
+        return None if message is None else Delivery.of(message, agent=agent)
+
+    async def _closed(self, pull: Pull, agent: str) -> Msg | None:
+        """Close to the end, whoever cancels; what a cancelled loop caught is put back."""
+        going = asyncio.current_task()
+        assert going is not None
+        closing = asyncio.ensure_future(pull.close())
+        try:
+            message = await asyncio.shield(closing)
         except asyncio.CancelledError:
-            message = await pull.close()
+            message = await closing
             if message is not None:
                 await Delivery.of(message, agent=agent).nak()
             raise
-        except PullFailed:
-            await pull.close()
-            raise
-        finally:
-            self._pulls.discard(pull)
-            turn.cancel()
-        message = await pull.close()
-        return None if message is None else Delivery.of(message, agent=agent)
+        if message is not None and going.cancelling():
+            await Delivery.of(message, agent=agent).nak()
+            return None
+        return message
 
     async def _end_of_turn(self, pull: Pull, reservation: Reservation) -> None:
         """Others want the slot: give it back, after a moment in which a message may come."""

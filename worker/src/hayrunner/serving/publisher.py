@@ -66,6 +66,7 @@ class EventPublisher:
         self._outages = link.outages
         self._burst = 0
         self._muted = False
+        self._closed = False
         self._failure: PayloadTooLarge | None = None
         self._held: deque[StreamEvent] = deque()
         self._held_characters = 0
@@ -98,8 +99,9 @@ class EventPublisher:
             raise self._failure
 
     async def close(self) -> None:
-        """Throw away what is held: the run is over here, or somebody else's."""
-        self._muted = True
+        """Throw away what is held: the run is over here, or somebody else's. What a session
+        that was left behind says later is dropped."""
+        self._muted = self._closed = True
         if self._release is not None:
             self._release.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -136,6 +138,8 @@ class EventPublisher:
     async def _hold(self, event: StreamEvent) -> None:
         if self._failure is not None:
             raise self._failure
+        if self._closed:
+            return
         if self._muted:
             await asyncio.Event().wait()
         while len(self._held) >= _HELD_MOST or self._held_characters > _HELD_CHARACTERS_MOST:

@@ -114,6 +114,11 @@ class RunPublisher(EventPublisher):
         self._kept_from = 1
         self._kept_bytes = 0
 
+    @property
+    def kept(self) -> int:
+        """How many events are kept because the stream may lack them."""
+        return len(self._kept)
+
     async def begin(
         self, *, agent: str, thread_id: str | None, attempt: int, patience_s: float
     ) -> None:

@@ -1,0 +1,138 @@
+"""Workers in this process on a real nats-server, and a requester that knows only NATS and JSON."""
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from tests.integration.worker.scripted import ScriptedAgent, ScriptedRegistry
+
+from hayrunner.embedded import EmbeddedServer
+from hayrunner.serving.app import Worker
+from hayrunner.serving.execution import PublisherFactory
+from hayrunner.serving.run_events import RunPublisher
+from hayrunner.settings import Settings
+from hayrunner_contracts.codec import decode_event, decode_result
+from hayrunner_contracts.events import StreamEvent, UnknownEvent
+from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.testing import eventually
+
+Serve = Callable[..., Awaitable[Worker]]
+
+
+class Requester:
+    """Publishes plain JSON and watches everything that runs publish."""
+
+    def __init__(self, nc: Client) -> None:
+        self.nc = nc
+        self.js = nc.jetstream()
+        self.events: dict[str, list[StreamEvent | UnknownEvent]] = defaultdict(list)
+        self.results: dict[str, list[RunResult]] = defaultdict(list)
+
+    async def watch(self) -> None:
+        await self.nc.subscribe("runs.*.*.events", cb=self._on_event)
+        await self.nc.subscribe("runs.*.*.result", cb=self._on_result)
+        await self.nc.flush()
+
+    async def publish(self, agent: str = "support", /, **request: Any) -> str:
+        """A durable request; its message id."""
+        message_id = str(request.setdefault("message_id", str(uuid.uuid4())))
+        request.setdefault("prompt", "hi")
+        await self.publish_raw(json.dumps(request).encode(), agent=agent, message_id=message_id)
+        return message_id
+
+    async def publish_raw(
+        self, data: bytes, *, agent: str = "support", message_id: str | None = None
+    ) -> int:
+        headers = None if message_id is None else {"Nats-Msg-Id": message_id}
+        ack = await self.js.publish(f"agents.default.{agent}.requests", data, headers=headers)
+        return ack.seq
+
+    async def ended(self, message_id: str, timeout: float = 15.0) -> RunResult:
+        """Wait for the run's `stream_end` and result; the result."""
+
+        def is_over() -> bool:
+            events = self.events[message_id]
+            return bool(self.results[message_id]) and "stream_end" in kinds(events)
+
+        await eventually(is_over, timeout, what=f"the end of {message_id}")
+        return self.results[message_id][0]
+
+    async def cancel(self, message_id: str) -> None:
+        subject = f"runs.default.{message_id}.commands"
+        await self.js.publish(subject, b'{"type":"cancel","reason":"enough"}')
+
+    async def stored_events(self, message_id: str) -> list[StreamEvent | UnknownEvent]:
+        """What the stream holds, in order."""
+        subject = f"runs.default.{message_id}.events"
+        subscription = await self.js.subscribe(subject, ordered_consumer=True)
+        info = await subscription.consumer_info()
+        found = [
+            decode_event((await subscription.next_msg(timeout=5)).data)
+            for _ in range(info.num_pending or 0)
+        ]
+        await subscription.unsubscribe()
+        return found
+
+    async def count(self, stream: str) -> int:
+        return (await self.js.stream_info(stream)).state.messages
+
+    async def queue_is_empty(self) -> bool:
+        return await self.count("AGENT_REQUESTS") == 0
+
+    async def _on_event(self, message: Msg) -> None:
+        self.events[message.subject.split(".")[2]].append(decode_event(message.data))
+
+    async def _on_result(self, message: Msg) -> None:
+        self.results[message.subject.split(".")[2]].append(decode_result(message.data))
+
+
+def kinds(events: list[StreamEvent | UnknownEvent]) -> list[str]:
+    """The events' types, as on the wire."""
+    return [
+        event.type if isinstance(event, UnknownEvent) else str(type(event).__struct_config__.tag)
+        for event in events
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _log() -> Iterator[None]:
+    """The log as data, for the tests that read it; nothing on the terminal."""
+    with structlog.testing.capture_logs():
+        yield
+
+
+@pytest.fixture
+async def requester(nc: Client) -> Requester:
+    return Requester(nc)
+
+
+@pytest.fixture
+async def serve(nats_server: EmbeddedServer, requester: Requester) -> AsyncIterator[Serve]:
+    """Starts workers: `await serve(agent, concurrency=1)`. They end with the test."""
+    async with AsyncExitStack() as stack:
+        watching = False
+
+        async def start(
+            *agents: ScriptedAgent, publisher: PublisherFactory = RunPublisher, **settings: Any
+        ) -> Worker:
+            nonlocal watching
+            given: dict[str, Any] = {"port": -1, "drain_timeout_s": 0.2, **settings}
+            worker = Worker(
+                Settings(nats_url=nats_server.url, **given),
+                ScriptedRegistry(*agents),
+                publisher=publisher,
+            )
+            await stack.enter_async_context(worker)
+            if not watching:
+                watching = True
+                await requester.watch()
+            return worker
+
+        yield start

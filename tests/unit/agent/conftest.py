@@ -1,0 +1,49 @@
+"""Real generators over a scripted provider, all closed after the test."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Protocol
+
+import pytest
+from haystack.components.generators.chat import OpenAIChatGenerator, OpenAIResponsesChatGenerator
+from haystack.utils import Secret
+
+from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
+from hayrunner.testing.provider import Scenario, ScriptedProvider
+
+KEY = Secret.from_token("key")
+GENERATORS: dict[str, Callable[..., Any]] = {
+    "own": OpenAICompatibleChatGenerator,
+    "openai": OpenAIChatGenerator,
+    "responses": OpenAIResponsesChatGenerator,
+}
+
+
+class Provide(Protocol):
+    def __call__(
+        self,
+        scenario: Scenario,
+        kind: str = "own",
+        turn_of: Callable[[dict[str, Any]], int] | None = None,
+        **parameters: Any,
+    ) -> Awaitable[tuple[ScriptedProvider, Any]]: ...
+
+
+@pytest.fixture
+async def provide() -> AsyncIterator[Provide]:
+    """`provider, generator = await provide(scenario, kind, **generator_parameters)`."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            scenario: Scenario,
+            kind: str = "own",
+            turn_of: Callable[[dict[str, Any]], int] | None = None,
+            **parameters: Any,
+        ) -> tuple[ScriptedProvider, Any]:
+            provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
+            given = {"model": "m", "api_key": KEY, "max_retries": 0} | parameters
+            generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
+            stack.push_async_callback(generator.close_async)
+            return provider, generator
+
+        yield start

@@ -1,0 +1,44 @@
+"""The commands, and nothing else: each is said where it is done."""
+
+from importlib.metadata import version
+
+import typer
+
+from hayrunner.cli.ask import ask
+from hayrunner.cli.check import check
+from hayrunner.cli.demo import demo
+from hayrunner.cli.dev import dev
+from hayrunner.cli.init import init
+from hayrunner.cli.schema import schema
+from hayrunner.cli.serve import serve
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="hayrunner",
+    help="Runs Haystack agents and pipelines as workers on NATS.",
+    epilog="Settings: HAYRUNNER_NATS_URL, HAYRUNNER_NAMESPACE, …; see docs/cli.md.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("hayrunner"))
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show_version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Runs Haystack agents and pipelines as workers on NATS."""
+
+
+for command in (demo, serve, dev, init, check, ask, schema):
+    app.command()(command)
