@@ -97,7 +97,7 @@ class NatsReader(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(
             b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
-            b"SUB %s 1\r\nPING\r\n" % self._plan.events.encode()
+            b"SUB %s 1\r\nPING\r\n" % self._plan.where.events.encode()
         )
 
     def data_received(self, data: bytes) -> None:
@@ -136,7 +136,7 @@ class NatsReader(asyncio.Protocol):
         body = msgspec.json.encode({"message_id": stream, "prompt": prompt_of(self._plan)})
         self._tally.ask(stream)
         self._transport.write(
-            b"PUB %s %d\r\n%s\r\n" % (self._plan.requests.encode(), len(body), body)
+            b"PUB %s %d\r\n%s\r\n" % (self._plan.where.requests.encode(), len(body), body)
         )
 
 
@@ -152,13 +152,13 @@ class SseReader(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         message = {"role": "user", "content": prompt_of(self._plan)}
         body = msgspec.json.encode(
-            {"model": self._plan.requests, "messages": [message], "stream": True}
+            {"model": self._plan.where.requests, "messages": [message], "stream": True}
         )
         self._tally.ask(self._stream)
         cast("asyncio.Transport", transport).write(
             b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             b"connection: close\r\ncontent-length: %d\r\n\r\n%s"
-            % (self._plan.events.encode(), len(body), body)
+            % (self._plan.where.events.encode(), len(body), body)
         )
 
     def data_received(self, data: bytes) -> None:
@@ -181,10 +181,10 @@ class SseReader(asyncio.Protocol):
 async def _ask_all(plan: Plan, tally: Tally) -> None:
     """Start the streams, evenly over the ramp."""
     loop = asyncio.get_running_loop()
-    url = urlsplit(plan.address)
+    url = urlsplit(plan.where.address)
     host, port = url.hostname or "127.0.0.1", url.port or 80
     reader: NatsReader | None = None
-    if plan.way == "nats":
+    if plan.where.way == "nats":
         _, reader = await loop.create_connection(lambda: NatsReader(tally, plan), host, port)
         await reader.ready.wait()
     if plan.burst:

@@ -3,11 +3,12 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from hayrunner.embedded import EmbeddedServer
+from plan import Where
 from processes import HERE, Child, child
 
 __all__ = ["CONTENDERS", "Contender", "Target"]
@@ -24,10 +25,7 @@ class Target:
     `pids["it"]` is the one whose CPU and memory are the contender's.
     """
 
-    way: str
-    address: str
-    requests: str
-    events: str
+    where: Where
     pids: dict[str, int]
 
 
@@ -41,46 +39,51 @@ class Contender:
 
 
 @asynccontextmanager
-async def _provider() -> AsyncIterator[tuple[Child, str]]:
+async def _provider() -> AsyncGenerator[tuple[Child, str], None]:
     async with child("provider", "provider.py") as provider:
         yield provider, await provider.line(_START_S)
 
 
 @asynccontextmanager
-async def _worker(generator: str) -> AsyncIterator[Target]:
+async def _worker(generator: str) -> AsyncGenerator[Target, None]:
     async with _provider() as (provider, base_url), EmbeddedServer() as server:
-        async with child("worker", "worker.py", generator, base_url, server.url) as worker:
-            await worker.line(_START_S)
+        port = _free_port()
+        arguments = ("worker.py", generator, base_url, server.url, str(port))
+        async with child("worker", *arguments) as worker:
+            await _answers(port, "/readyz")
             assert server.pid is not None
             yield Target(
-                way="nats",
-                address=server.url,
-                requests="agents.bench.bench.requests",
-                events="runs.bench.*.events",
+                where=Where(
+                    way="nats",
+                    address=server.url,
+                    requests="agents.bench.bench.requests",
+                    events="runs.bench.*.events",
+                ),
                 pids={"it": worker.pid, "provider": provider.pid, "nats": server.pid},
             )
 
 
 @asynccontextmanager
-async def _floor() -> AsyncIterator[Target]:
+async def _floor() -> AsyncGenerator[Target, None]:
     async with EmbeddedServer() as server:
         async with child("floor", "floor.py", server.url) as publisher:
             await publisher.line(_START_S)
             assert server.pid is not None
             yield Target(
-                way="nats",
-                address=server.url,
-                requests="floor.requests",
-                events="floor.*.events",
+                where=Where(
+                    way="nats",
+                    address=server.url,
+                    requests="floor.requests",
+                    events="floor.*.events",
+                ),
                 pids={"it": publisher.pid, "nats": server.pid},
             )
 
 
 @asynccontextmanager
-async def _hayhooks() -> AsyncIterator[Target]:
+async def _hayhooks() -> AsyncGenerator[Target, None]:
     async with _provider() as (provider, base_url):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        port = _free_port()
         # Everything that costs it something and is not asked for is off.
         env = {
             "BENCH_PROVIDER": base_url,
@@ -91,29 +94,42 @@ async def _hayhooks() -> AsyncIterator[Target]:
         arguments += ["--without-monitoring", "--without-tracing"]
         arguments += ["--pipelines-dir", str(HERE / "pipelines")]
         async with child("hayhooks", *_HAYHOOKS, *arguments, env=env) as server:
-            await _answers(port)
+            await _answers(port, "/status")
             yield Target(
-                way="sse",
-                address=f"http://127.0.0.1:{port}",
-                requests="bench",
-                events="/v1/chat/completions",
+                where=Where(
+                    way="sse",
+                    address=f"http://127.0.0.1:{port}",
+                    requests="bench",
+                    events="/v1/chat/completions",
+                ),
                 pids={"it": server.pid, "provider": provider.pid},
             )
 
 
-async def _answers(port: int) -> None:
-    """Return once the server has its pipelines: it listens only after that."""
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+async def _answers(port: int, path: str) -> None:
+    """Return once a GET of that path is answered by 200."""
     end = time.monotonic() + _START_S
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            if time.monotonic() > end:
-                raise RuntimeError("hayhooks did not start") from None
-            await asyncio.sleep(0.1)
-        else:
-            writer.close()
-            return
+    while not await _is_ok(port, path):
+        if time.monotonic() > end:
+            raise RuntimeError(f"port {port} does not answer {path}")
+        await asyncio.sleep(0.1)
+
+
+async def _is_ok(port: int, path: str) -> bool:
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n".encode())
+        return b" 200 " in await reader.readline()
+    finally:
+        writer.close()
 
 
 CONTENDERS = (

@@ -4,22 +4,26 @@ import re
 
 import msgspec
 
-__all__ = ["PROMPT", "Measured", "Plan", "prompt_of"]
+__all__ = ["PROMPT", "Measured", "Plan", "Where", "prompt_of"]
 
 PROMPT = re.compile(rb"answer with (steady|burst) chunks: (\d+)")
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One load: `streams` at once, started evenly over `ramp_s`; after `settle_s` more seconds
-    the window of `measure_s` opens. A burst has no window: everything counts.
-
-    `way` is how events come: from NATS subjects or as server-sent events.
-    """
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a load goes. `way` is "nats", with two subjects, or "sse", with a model and a path."""
 
     way: str
     address: str
     requests: str
     events: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One load: `streams` at once, started evenly over `ramp_s`; after `settle_s` more seconds
+    the window of `measure_s` opens. A burst has no window: everything counts.
+    """
+
+    where: Where
     streams: int
     chunks: int
     burst: bool = False

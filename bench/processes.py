@@ -5,7 +5,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class Child:
 @asynccontextmanager
 async def child(
     name: str, *arguments: str, env: Mapping[str, str] | None = None
-) -> AsyncIterator[Child]:
+) -> AsyncGenerator[Child, None]:
     """A Python process with these arguments, ended with the block. Its errors are shown."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

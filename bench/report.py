@@ -127,7 +127,7 @@ def goals(rows: Sequence[Row], decode_us: float) -> list[Goal]:
         _at_most("(a) at 400 streams, CPU of the worker per chunk ≤ 80 µs", cpu, 80, "{:.0f} µs"),
         Goal(
             text="burst: chunks/s of (a) ≥ 8 x (c)",
-            value="-" if ratio is None else f"{ratio:.1f} ×",
+            value="-" if ratio is None else f"{ratio:.1f} x",
             met=None if ratio is None else ratio >= 8,
         ),
         _at_most(

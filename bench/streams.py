@@ -38,19 +38,19 @@ class Load:
 
     def plan(self, target: Target) -> Plan:
         ramp_s, settle_s = self.streams / _STARTS_PER_S, 1.0
-        common = {
-            "way": target.way,
-            "address": target.address,
-            "requests": target.requests,
-            "events": target.events,
-            "streams": self.streams,
-        }
         if self.burst_chunks:
-            return Plan(**common, chunks=self.burst_chunks, burst=True, grace_s=120.0)
+            return Plan(
+                where=target.where,
+                streams=self.streams,
+                chunks=self.burst_chunks,
+                burst=True,
+                grace_s=120.0,
+            )
         # The first stream has to last until the window closes.
         lasts_s = ramp_s + settle_s + self.measure_s + 1.0
         return Plan(
-            **common,
+            where=target.where,
+            streams=self.streams,
             chunks=int(lasts_s * RATE),
             ramp_s=ramp_s,
             settle_s=settle_s,

@@ -1,40 +1,33 @@
-"""This project's worker in a process of its own, as `hayrunner serve` runs it.
+"""This project's worker as `hayrunner serve` runs it, with the benchmark's agent.
 
-Takes the generator, the provider's and the NATS server's address; prints a line when it takes
-requests, ends on SIGTERM.
+Takes the generator, the provider's and the NATS server's address, and a port for its health.
 """
 
-import asyncio
-import logging
-import signal
 import sys
-
-import uvloop
 
 from agents import bench_agent
 from hayrunner.registry import Registry
-from hayrunner.serving.app import Worker
+from hayrunner.serving.process import run_worker
 from hayrunner.settings import load_settings
 
 _CONCURRENCY = 1024
 """More slots than any load has streams: what is measured is not the queue."""
 
 
-async def _main(generator: str, provider: str, nats: str) -> None:
+def _main(generator: str, provider: str, nats: str, port: str) -> None:
     registry = Registry()
     registry.add("bench", bench_agent("own" if generator == "own" else "haystack", provider))
     settings = load_settings(
-        nats_url=nats, namespace="bench", concurrency=_CONCURRENCY, port=-1, drain_timeout_s=0
+        nats_url=nats,
+        namespace="bench",
+        concurrency=_CONCURRENCY,
+        port=int(port),
+        drain_timeout_s=0,
+        # Neither contender writes a line per run.
+        log_level="WARNING",
     )
-    worker = Worker(settings, registry)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, worker.stop)
-    async with worker:
-        print("ready", flush=True)
-        await worker.main_loop()
+    run_worker(settings, registry)
 
 
 if __name__ == "__main__":
-    # Nothing per run: neither contender writes its log while it is measured.
-    logging.basicConfig(level=logging.WARNING)
-    uvloop.run(_main(*sys.argv[1:4]))
+    _main(*sys.argv[1:5])

@@ -211,6 +211,37 @@ async def test_past_the_second_bound_the_run_waits(nats_server: EmbeddedServer, 
     assert publisher.last_seq == 5_000
 
 
+async def test_after_an_outage_nothing_is_said_for_a_run_that_another_worker_has(
+    nc: Client,
+) -> None:
+    link = Link()
+    link.bind(nc)
+    asked = 0
+    got: list[bytes] = []
+
+    async def lost() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    async def take(message: Any) -> None:
+        got.append(message.data)
+
+    await nc.subscribe("out", cb=take)
+    publisher = EventPublisher(nc, link, "out", may_go_on=lost)
+    await publisher.emit(TextChunk(content="before"))
+    link.outages += 1
+    await publisher.emit(TextChunk(content="after"))
+    await publisher.flush()
+    speaking = asyncio.create_task(publisher.emit(TextChunk(content="later")))
+    await nc.flush()
+
+    assert asked == 1
+    assert len(got) == 1
+    assert not speaking.done()
+    speaking.cancel()
+
+
 async def test_a_deleted_consumer_is_noticed_and_made_again(
     serve: Serve, requester: Requester
 ) -> None:

@@ -18,7 +18,9 @@ STREAMS = ["AGENT_REQUESTS", "DEAD_RUNS", "KV_RUNS", "RUN_COMMANDS", "RUN_EVENTS
 
 
 async def state(js: JetStreamContext) -> dict[str, Any]:
-    streams = {info.config.name: info.config for info in await js.streams_info()}
+    streams: dict[str, Any] = {
+        str(info.config.name): info.config for info in await js.streams_info()
+    }
     consumers = await js.consumers_info("AGENT_REQUESTS")
     return {**streams, **{info.name: info.config for info in consumers}}
 

@@ -179,7 +179,8 @@ async def test_the_first_event_comes_with_next_to_no_delay(
     serve: Serve, requester: Requester
 ) -> None:
     await serve(ScriptedAgent())
-    await requester.ended(await requester.publish())
+    message_id = await requester.publish()
+    await requester.ended(message_id)
     loop = asyncio.get_running_loop()
     delays: list[float] = []
     for _ in range(20):

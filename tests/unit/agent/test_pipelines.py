@@ -117,9 +117,11 @@ async def test_a_generator_alone_gets_the_conversation(provide: Provide) -> None
     agent = PipelineAgent("chat", pipeline)
     await tell(agent, "one", thread_id="t")
     await tell(agent, "two", thread_id="t2", options={"history": []})
-    await agent.stream("three", thread_id="t").__anext__()
+    assert [event async for event in agent.stream("three", thread_id="t")]
     assert [m["content"] for m in provider.requests[0].body["messages"]] == ["one"]
     assert [m["content"] for m in provider.requests[1].body["messages"]] == ["two"]
+    thread = [m["content"] for m in provider.requests[2].body["messages"]]
+    assert thread == ["one", "Hello", "three"]
 
 
 async def test_an_agent_that_is_all_a_pipeline_holds_runs_in_the_loop(provide: Provide) -> None:
@@ -188,6 +190,7 @@ async def test_an_agent_that_does_not_stream_still_shows_its_calls() -> None:
     told = await tell(PipelineAgent("calc", agent_pipeline(SilentGenerator())), "?")
     assert told.outcome.answer == "Hello"
     assert told.text == "Hello"
+    assert told.roles == ["assistant", "tool", "assistant"]
     assert inputs_of(told.events) == [("add", {"a": 1, "b": 2})]
     assert outputs_of(told.events) == [("3", False)]
 

@@ -65,6 +65,7 @@ class ChunkNormalizer:
         self._model: str | None = None
         self._finish_reason: str | None = None
         self._at_index: dict[int, CallRecord] = {}
+        self._by_id: dict[tuple[int, str], CallRecord] = {}
         self._calls: list[CallRecord] = []
         self._used_ids: set[str] = set()
 
@@ -75,7 +76,7 @@ class ChunkNormalizer:
         self.refused = self.failed = False
         self._pieces, self._reasoning_pieces = [], []
         self._usage = self._model = self._finish_reason = None
-        self._at_index, self._calls = {}, []
+        self._at_index, self._by_id, self._calls = {}, {}, []
         if used_ids is not None:
             self._used_ids.update(used_ids)
 
@@ -142,7 +143,10 @@ class ChunkNormalizer:
     def _delta(self, delta: ToolCallDelta) -> Iterator[StreamEvent]:
         call = self._at_index.get(delta.index)
         if call is None or _is_another(call, delta):
-            call = self._open(delta.id or "", delta.index)
+            # Calls that share an index may alternate, where each delta has its id.
+            known = self._by_id.get((delta.index, delta.id)) if delta.id else None
+            call = known or self._open(delta.id or "", delta.index)
+            self._at_index[delta.index] = call
         if delta.tool_name and not call.tool_name:
             call.tool_name = delta.tool_name
         if call.tool_name and not call.announced:
@@ -157,6 +161,7 @@ class ChunkNormalizer:
     def _open(self, provider_id: str, index: int) -> CallRecord:
         call = CallRecord(id=self._unique_id(provider_id), provider_id=provider_id)
         self._at_index[index] = call
+        self._by_id[index, provider_id] = call
         self._calls.append(call)
         return call
 

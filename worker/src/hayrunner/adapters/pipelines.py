@@ -56,7 +56,7 @@ class PipelineAdapter:
         self._streams = streams or self._find_streaming()
         if streams is not None and streams not in pipeline.graph.nodes:
             raise ConfigurationError(f"the pipeline has no component named {streams}")
-        self._agent = self._streams if self._streams and self._is_agent(self._streams) else None
+        self._agent = self._find_agent()
 
     def _find_inputs(self) -> None:
         for component, sockets in self._pipeline.inputs().items():
@@ -78,16 +78,22 @@ class PipelineAdapter:
                 "the pipeline has no open input that takes chat messages or a text"
             )
 
-    def _is_agent(self, name: str) -> bool:
-        return isinstance(self._pipeline.get_component(name), HaystackAgent)
-
     def _find_streaming(self) -> str | None:
         found: str | None = None
         for name, data in self._pipeline.graph.nodes(data=True):
             instance = data["instance"]
-            if _CALLBACK in inspect.signature(instance.run).parameters:
+            # An Agent hands its callback on, whether its generator takes one or not.
+            streamer = _generator_of(instance) or instance
+            if _CALLBACK in inspect.signature(streamer.run).parameters:
                 found = name
         return found
+
+    def _find_agent(self) -> str | None:
+        """The Agent whose tools are shown: the component that streams, or the last one if there
+        is none."""
+        names = [self._streams] if self._streams is not None else list(self._pipeline.graph.nodes)
+        agents = [n for n in names if _generator_of(self._pipeline.get_component(n)) is not None]
+        return agents[-1] if agents else None
 
     def body(self, messages: Sequence[ChatMessage]) -> RunBody:
         """A run body that runs the pipeline; its answer is the text that comes out last."""
@@ -137,6 +143,10 @@ class PipelineAdapter:
         for component, name in self._text_inputs:
             data.setdefault(component, {})[name] = text
         return data
+
+
+def _generator_of(instance: Any) -> Any:
+    return instance.chat_generator if isinstance(instance, HaystackAgent) else None
 
 
 def _is_ours(error: BaseException | None) -> bool:
@@ -201,7 +211,7 @@ class _PipelineNormalizer(ChunkNormalizer):
 
     def feed(self, chunk: StreamingChunk) -> list[StreamEvent]:
         if chunk.tool_call_result is not None:
-            return [*self._end_step(), *self._result(chunk.tool_call_result)]
+            return [*self._end_step(), *self._result(chunk.tool_call_result, ran=True)]
         if chunk.finish_reason == "tool_call_results":
             return self._end_step()
         events: list[StreamEvent] = []
@@ -229,20 +239,17 @@ class _PipelineNormalizer(ChunkNormalizer):
                 return step, call
         return None
 
-    def _result(self, result: ToolCallResult) -> list[StreamEvent]:
-        if (taken := self._take(result.origin)) is not None:
+    def _result(self, result: ToolCallResult, *, ran: bool) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
+        if (taken := self._take(result.origin)) is None:
+            # The generator did not stream the call.
+            call, step = self._unseen(result.origin), self.step
+            events += [self._announce(call), *self._complete(call, result.origin)]
+        else:
             step, call = taken
-            return [_committed(call, result, step), _output(call.id, result, step)]
-        # The generator did not stream the call.
-        origin = result.origin
-        call = self._unseen(origin)
-        self._ended.append((self.step, call))
-        return [
-            self._announce(call),
-            *self._complete(call, origin),
-            _committed(call, result, self.step),
-            _output(call.id, result, self.step),
-        ]
+        if ran:
+            events.append(_committed(call, result, step))
+        return [*events, _output(call.id, result, step)]
 
     def _unseen(self, origin: ToolCall) -> CallRecord:
         provider_id = origin.id or ""
@@ -251,16 +258,20 @@ class _PipelineNormalizer(ChunkNormalizer):
         return call
 
     def finish(self, new: Sequence[ChatMessage], text: str | None) -> list[StreamEvent]:
-        """What the chunks did not show: the text of a pipeline that does not stream, results
-        that are only in the messages."""
+        """What the chunks did not show: results that are only in the messages, the text of a
+        pipeline that does not stream."""
+        results = [result for message in new for result in message.tool_call_results]
         events: list[StreamEvent] = []
+        if results and not self._ended and not self.calls:
+            events += self._end_step()
+            for result in results:
+                events += self._result(result, ran=not result.error)
         if text and not self._streamed:
             events += self.feed(StreamingChunk(text))
         events += self._end_step()
-        for message in new:
-            for result in message.tool_call_results:
-                if (taken := self._take(result.origin)) is not None:
-                    events.append(_output(taken[1].id, result, taken[0]))
+        for result in results:
+            if (taken := self._take(result.origin)) is not None:
+                events.append(_output(taken[1].id, result, taken[0]))
         return [*events, *self.close_open_calls("This call has no result.")]
 
     def close_open_calls(self, why: str) -> list[StreamEvent]:

@@ -182,6 +182,7 @@ async def _ensure_bucket(js: JetStreamContext, settings: Settings) -> None:
         storage=StorageType(settings.storage),
         num_replicas=settings.replicas,
         max_age=settings.results_max_age_s,
+        allow_direct=False,
     )
     try:
         info = await js.stream_info(_RUNS_STREAM)
@@ -193,12 +194,13 @@ async def _ensure_bucket(js: JetStreamContext, settings: Settings) -> None:
                 ttl=settings.results_max_age_s,
                 storage=StorageType(settings.storage),
                 replicas=settings.replicas,
-                direct=True,
+                # Direct reads may come from a replica that is behind; a claim must not.
+                direct=False,
             )
         )
         _log.info("bucket made", bucket=subjects.RUNS_BUCKET)
         return
-    fields = ("storage", "num_replicas", "max_age")
+    fields = ("storage", "num_replicas", "max_age", "allow_direct")
     changes = {
         field: getattr(wanted, field)
         for field in fields

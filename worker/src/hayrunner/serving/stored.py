@@ -55,9 +55,10 @@ async def count_of(js: JetStreamContext, stream: str, subject: str) -> int:
 
 
 async def last_of(js: JetStreamContext, stream: str, subject: str) -> StoredMessage | None:
-    """The last message of the subject, None where there is none."""
+    """The last message of the subject, None where there is none; asked of the stream's leader,
+    as a replica may be behind."""
     try:
-        found = await js.get_msg(stream, subject=subject, direct=True)
+        found = await js.get_msg(stream, subject=subject)
     except NotFoundError:
         return None
     return StoredMessage(
@@ -72,7 +73,8 @@ async def messages_of(
     nc: Client, stream: str, subject: str, *, start: int = 1
 ) -> AsyncIterator[StoredMessage]:
     """Every message of the subject from stream sequence `start`, in order; the subject may have
-    wildcards. `nats.errors.TimeoutError` where the server stops answering."""
+    wildcards. In a cluster the answer may come from a replica that is a moment behind.
+    `nats.errors.TimeoutError` where the server stops answering."""
     sequence = start
     while True:
         batch = await _batch(nc, stream, subject, sequence)

@@ -1,0 +1,99 @@
+"""The private names of Haystack that are used: a new version that changes one fails here."""
+
+import inspect
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from haystack.components.agents import Agent as HaystackAgent
+from haystack.components.generators.chat import MockChatGenerator
+
+from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.loop import LoopAgent, loop_agent
+
+# The parameters that are passed, as they are passed.
+CALLS: list[tuple[Callable[..., Any], tuple[str, ...], dict[str, str]]] = [
+    (internals.build_tool_message, ("result", "call", "tool"), {"raise_on_failure": "bool"}),
+    (internals.check_duplicate_tool_names, (), {"tools": "list"}),
+    (internals.create_tool_span, ("tool", "call", "parent"), {}),
+    (internals.merge_tool_outputs, ("tool", "result", "state"), {}),
+    (internals.pending_tool_call_messages, ("state",), {}),
+    (
+        internals.prepare_tool_args,
+        (),
+        {"tool": "tool", "tool_call_arguments": "dict", "state": "state"},
+    ),
+    (internals.record_context_tokens, ("state", "messages"), {}),
+    (internals.record_llm_usage, ("state", "messages"), {}),
+    (internals.record_tool_calls, ("state", "messages"), {}),
+    (internals.run_hooks, (), {"hooks": "dict", "hook_point": "str", "state": "state"}),
+    (internals.schedule_tool_calls, ("calls", "tools"), {}),
+]
+
+
+def test_every_name_that_is_exported_is_checked_here() -> None:
+    checked = {function for function, _, _ in CALLS} | {internals.mandatory_inputs}
+    assert {getattr(internals, name) for name in internals.__all__} == checked
+
+
+@pytest.mark.parametrize(
+    ("function", "positional", "named"), CALLS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_private_function_takes_what_it_is_given(
+    function: Callable[..., Any], positional: tuple[str, ...], named: dict[str, str]
+) -> None:
+    bound = inspect.signature(function).bind(*positional, **named)
+    assert len(bound.arguments) == len(positional) + len(named)
+
+
+def test_hooks_are_run_by_a_coroutine() -> None:
+    assert inspect.iscoroutinefunction(internals.run_hooks)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in vars(LoopAgent) if n.startswith("_") and not n.startswith("__")]
+)
+def test_what_the_loop_overrides_exists_with_the_same_parameters(name: str) -> None:
+    theirs = getattr(HaystackAgent, name)
+    ours = vars(LoopAgent)[name]
+    if name == "_initialize_fresh_execution":
+        # It passes on whatever it is given.
+        assert list(inspect.signature(ours).parameters) == ["self", "args", "kwargs"]
+        return
+    assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
+    assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
+
+
+def test_the_loop_overrides_the_step() -> None:
+    assert {"_initialize_fresh_execution", "_run_step_async"} <= set(vars(LoopAgent))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_continue_after_exit_hooks_async", ["self", "exe_context"]),
+        ("_check_exit_conditions", ["self", "llm_messages", "tool_messages"]),
+    ],
+)
+def test_what_the_loop_calls_takes_what_it_is_given(name: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(getattr(HaystackAgent, name)).parameters) == parameters
+
+
+def test_a_loop_is_a_copy_that_shares_the_parts_of_its_agent() -> None:
+    agent = HaystackAgent(chat_generator=MockChatGenerator("x"), max_agent_steps=3)
+    loop = loop_agent(agent)
+    assert loop is not agent
+    assert type(agent) is HaystackAgent
+    assert loop.chat_generator is agent.chat_generator
+    assert (loop.own_max_turns, agent.max_agent_steps) == (3, 3)
+    assert loop_agent(loop) is loop
+
+
+def test_mandatory_inputs_are_found() -> None:
+    agent = HaystackAgent(chat_generator=MockChatGenerator("x"), user_prompt="{{topic}}")
+    assert sorted(internals.mandatory_inputs(agent)) == ["messages", "topic"]
+
+
+def test_the_installed_version_is_the_minor_version_that_was_read() -> None:
+    assert version("haystack-ai").startswith("3.4.")
