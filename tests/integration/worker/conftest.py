@@ -17,6 +17,7 @@ from hayrunner.embedded import EmbeddedServer
 from hayrunner.serving.app import Worker
 from hayrunner.serving.execution import PublisherFactory
 from hayrunner.serving.run_events import RunPublisher
+from hayrunner.serving.stored import messages_of
 from hayrunner.settings import Settings
 from hayrunner_contracts.codec import decode_event, decode_result
 from hayrunner_contracts.events import StreamEvent, UnknownEvent
@@ -71,14 +72,8 @@ class Requester:
     async def stored_events(self, message_id: str) -> list[StreamEvent | UnknownEvent]:
         """What the stream holds, in order."""
         subject = f"runs.default.{message_id}.events"
-        subscription = await self.js.subscribe(subject, ordered_consumer=True)
-        info = await subscription.consumer_info()
-        found = [
-            decode_event((await subscription.next_msg(timeout=5)).data)
-            for _ in range(info.num_pending or 0)
-        ]
-        await subscription.unsubscribe()
-        return found
+        stored = messages_of(self.nc, "RUN_EVENTS", subject)
+        return [decode_event(message.data) async for message in stored]
 
     async def count(self, stream: str) -> int:
         return (await self.js.stream_info(stream)).state.messages

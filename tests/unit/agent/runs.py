@@ -46,7 +46,7 @@ def text_turn(*words: str, finish: str = "stop") -> list[dict[str, Any]]:
 
 def call_turn(*calls: tuple[str, dict[str, Any] | str], text: str = "") -> list[dict[str, Any]]:
     """A turn that calls tools: names and arguments, as an object or as raw text."""
-    deltas = [{"content": text}] if text else []
+    deltas: list[dict[str, Any]] = [{"content": text}] if text else []
     for index, (name, arguments) in enumerate(calls):
         raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
         function = {"name": name, "arguments": raw}

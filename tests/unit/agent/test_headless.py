@@ -71,7 +71,7 @@ async def test_a_response_format_wins_over_tools(provide: Provide, own: Any) -> 
     provider, generator = await provide([text_turn('{"sum": 3}')])
     agent = agent_over(generator, tools=[add], response_format=own)
     asked = counting(agent)
-    fields = {} if own is not None else {"response_format": SCHEMA}
+    fields: dict[str, Any] = {} if own is not None else {"response_format": SCHEMA}
 
     told = await tell(agent, mode="answer", tools=True, **fields)
 

@@ -144,9 +144,7 @@ async def test_a_hook_that_stops_the_run_gives_its_reason(provide: Provide) -> N
         state.set("stop_run", "closing time")
 
     provider, generator = await provide([text_turn("Hello")])
-    agent = agent_over(
-        generator, hooks={"before_llm": [stop]}, response_format={"type": "object"}
-    )
+    agent = agent_over(generator, hooks={"before_llm": [stop]}, response_format={"type": "object"})
 
     told = await tell(agent)
 
@@ -232,3 +230,27 @@ async def test_a_before_run_hook_may_rewrite_the_conversation(provide: Provide) 
     told = await tell(agent_over(generator, hooks={"before_run": [brief]}), "hi")
     assert provider.requests[0].body["messages"] == [{"role": "user", "content": "in one word: hi"}]
     assert told.roles == ["assistant"]
+
+
+async def test_a_hook_that_compacts_the_conversation_does_not_shorten_history(
+    provide: Provide,
+) -> None:
+    @hook
+    def keep_the_last(state: State) -> None:
+        summary = ChatMessage.from_user("Earlier, numbers were added.")
+        if len(state.data["messages"]) > 2:
+            state.set("messages", [summary], handler_override=replace_values)
+
+    provider, generator = await provide([TWO_CALLS, text_turn("done")], turn_of=_by_summary)
+    agent = agent_over(generator, tools=[add], hooks={"before_llm": [keep_the_last]})
+
+    told = await tell(agent)
+
+    assert [m["content"] for m in provider.requests[1].body["messages"]] == [
+        "Earlier, numbers were added."
+    ]
+    assert told.roles == ["assistant", "tool", "tool", "assistant"]
+
+
+def _by_summary(body: dict[str, Any]) -> int:
+    return int(body["messages"][0]["content"].startswith("Earlier"))

@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 from haystack.components.agents import Agent as HaystackAgent
+from haystack.dataclasses import ChatMessage as HaystackMessage
 from tests.unit.agent.conftest import Provide
 from tests.unit.agent.runs import agent_over, tell, text_turn
 
 from hayrunner.adapted import HaystackAgentAdapter
 from hayrunner.adapters.convert import to_wire
+from hayrunner.agent import Agent
 from hayrunner.errors import UnsupportedOption
 from hayrunner.storage.memory import InMemoryStorage
 from hayrunner_contracts.messages import ChatMessage
-from haystack.dataclasses import ChatMessage as HaystackMessage
 
 REPLY = [text_turn("Hello")]
 BRACES = "{{ user }} {% if x %} {# no #} {braces}"
@@ -98,11 +99,11 @@ class CountedStorage(InMemoryStorage):
         await super().append(message_id, messages)
 
 
-async def remembering(generator: Any) -> tuple[Any, CountedStorage]:
+async def remembering(generator: Any) -> tuple[Agent, CountedStorage]:
     storage = CountedStorage()
     await InMemoryStorage.append(storage, "earlier", [user("I am Ann."), assistant("Hi Ann.")])
     agent = agent_over(generator)
-    agent.get_storage = lambda thread_id: storage  # pyright: ignore[reportUnknownLambdaType]
+    agent.get_storage = lambda thread_id: storage
     return agent, storage
 
 

@@ -6,6 +6,8 @@ import pytest
 from haystack import Pipeline
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.components.generators.chat import MockChatGenerator
+from haystack.components.writers import DocumentWriter
+from haystack.document_stores.in_memory import InMemoryDocumentStore
 
 from hayrunner.adapted import HaystackAgentAdapter, PipelineAgent
 from hayrunner.agent import Agent
@@ -80,16 +82,13 @@ def test_a_name_is_given_once() -> None:
 
 @pytest.mark.parametrize("thing", [None, "agent", 5, object(), MockChatGenerator("x"), dict])
 def test_what_is_no_agent_is_refused_with_its_type(thing: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is a hayrunner.Agent"):
+    with pytest.raises(ConfigurationError, match=r"is a hayrunner\.Agent"):
         Registry().add("thing", thing)
     with pytest.raises(ConfigurationError):
         Registry([thing])
 
 
 def test_a_pipeline_whose_input_nothing_can_fill_is_refused_when_it_is_registered() -> None:
-    from haystack.components.writers import DocumentWriter
-    from haystack.document_stores.in_memory import InMemoryDocumentStore
-
     writing = Pipeline()
     writing.add_component("writer", DocumentWriter(InMemoryDocumentStore()))
     with pytest.raises(ConfigurationError, match=r"writer\.documents is mandatory"):

@@ -13,6 +13,7 @@ from tests.unit.agent.runs import call_turn, text_turn
 from hayrunner.adapters.run import Run
 from hayrunner.errors import (
     ConfigurationError,
+    InvalidToolCall,
     ProviderError,
     StructuredOutputError,
     UnsupportedResponseFormat,
@@ -208,8 +209,6 @@ async def test_nothing_to_answer_is_refused(provide: Provide) -> None:
 async def test_a_model_that_calls_tools_it_does_not_have_does_not_loop_forever(
     provide: Provide,
 ) -> None:
-    from hayrunner.errors import InvalidToolCall
-
     provider, generator = await provide([call_turn(("add", {"a": 1}))])
     with pytest.raises(InvalidToolCall):
         await Run(generator).run("hi")

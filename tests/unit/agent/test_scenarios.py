@@ -54,7 +54,7 @@ class Expected:
 
 def after(*calls: tuple[str, Any], outputs: tuple[tuple[str, bool], ...], **more: Any) -> Expected:
     """A turn of tool calls and a turn of text."""
-    return Expected(calls=calls, outputs=outputs, **{"requests": 2, "tokens": 30} | more)
+    return replace(Expected(calls=calls, outputs=outputs, requests=2, tokens=30), **more)
 
 
 HEL = Expected(text="Hel", answer="Hel")

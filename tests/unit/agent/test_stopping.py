@@ -38,6 +38,18 @@ from hayrunner_contracts.events import (
 from hayrunner_contracts.testing import assert_valid_stream, eventually
 
 HANGING = [chunk({"content": "Hel"}), {"$hang": True}]
+HANGING_RESPONSE = [
+    {
+        "type": "response.output_text.delta",
+        "sequence_number": 0,
+        "item_id": "m",
+        "output_index": 0,
+        "content_index": 0,
+        "delta": "Hel",
+        "logprobs": [],
+    },
+    {"$hang": True},
+]
 NO_RESULT = "This call has no result: the run ended first (cancelled)."
 
 
@@ -77,11 +89,12 @@ async def test_a_run_stopped_before_it_starts_makes_no_call(provide: Provide) ->
     assert (outcome.messages, outcome.model_calls) == ([], 0)
 
 
-@pytest.mark.parametrize("kind", ["own", "openai"])
+@pytest.mark.parametrize("kind", ["own", "openai", "responses"])
 async def test_stopping_closes_the_providers_connection_and_keeps_the_partial_text(
     provide: Provide, kind: str
 ) -> None:
-    provider, generator = await provide([HANGING], kind)
+    turn = HANGING_RESPONSE if kind == "responses" else HANGING
+    provider, generator = await provide([turn], kind)
     running = Running(agent_over(generator))
     await running.saw(TextChunk)
 

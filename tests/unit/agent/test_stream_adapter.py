@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from haystack.components.agents import Agent as HaystackAgent
+from haystack.dataclasses import ChatMessage as HaystackMessage
 from haystack.tools import create_tool_from_function
 from tests.unit.agent.conftest import Provide
 from tests.unit.agent.runs import agent_over, call_turn, chunk, kinds, text_of, text_turn
@@ -18,7 +19,6 @@ from hayrunner.storage.memory import InMemoryStorage, InMemoryThreads
 from hayrunner_contracts.events import Error, MessageEnd, MessageStart, StreamEvent, TextChunk
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.testing import assert_valid_stream, eventually
-from haystack.dataclasses import ChatMessage as HaystackMessage
 
 HANGING = [chunk({"content": "Hel"}), {"$hang": True}]
 
@@ -98,7 +98,7 @@ async def test_closing_the_iterator_cancels_the_run_and_keeps_the_partial_text(
             break
 
     closed_at = time.monotonic()
-    await stream.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+    await stream.aclose()
     await eventually(lambda: provider.disconnects)
 
     assert provider.disconnects[0] - closed_at < 0.1
@@ -174,7 +174,9 @@ async def test_the_system_prompt_is_sent_and_not_stored(provide: Provide) -> Non
     agent = agent_over(generator, instructions="Be kind.")
     await collect(agent.stream("hi", thread_id="t"))
     assert texts(provider) == ["Be kind.", "hi"]
-    assert [m.role for m in await agent.get_storage("t").load()] == ["user", "assistant"]  # pyright: ignore[reportOptionalMemberAccess]
+    thread = agent.get_storage("t")
+    assert thread is not None
+    assert [m.role for m in await thread.load()] == ["user", "assistant"]
 
 
 @pytest.mark.parametrize(("most", "kept"), [(None, 6), (4, 4), (3, 2), (1, 0), (0, 0), (99, 6)])
@@ -228,7 +230,7 @@ async def test_a_plain_haystack_agents_own_limits_count(provide: Provide) -> Non
 
 
 def test_only_agents_and_pipelines_can_be_streamed() -> None:
-    with pytest.raises(ConfigurationError, match="this is builtins.str"):
+    with pytest.raises(ConfigurationError, match=r"this is builtins\.str"):
         Stream("an agent")
 
 

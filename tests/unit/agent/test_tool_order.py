@@ -5,10 +5,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from haystack.components.agents import Agent as HaystackAgent
 from haystack.tools import create_tool_from_function
 from tests.unit.agent.conftest import Provide
-from tests.unit.agent.runs import agent_over, call_turn, outputs_of, tell, text_turn
+from tests.unit.agent.runs import (
+    MESSAGE_ID,
+    Sink,
+    agent_over,
+    call_turn,
+    outputs_of,
+    request,
+    tell,
+    text_turn,
+)
 
+from hayrunner.adapted import HaystackAgentAdapter
+from hayrunner.adapters.convert import from_wire
 from hayrunner_contracts.events import (
     ModelCallEnd,
     StreamEvent,
@@ -77,15 +89,13 @@ async def test_calls_come_first_and_outputs_after_the_batch_in_call_order(
         *(e for c in ids for e in (("ToolExecutionCommitted", c), ("ToolOutput", c))),
     ]
     assert outputs_of(told.events) == [(f"worked {n}", False) for n in range(COUNT)]
-    origins = [m.content[0].tool_call_result for m in told.outcome.messages if m.role == "tool"]  # pyright: ignore[reportAttributeAccessIssue]
-    assert [result.origin.id for result in origins] == ids
+    tools = [from_wire(message) for message in told.outcome.messages if message.role == "tool"]
+    assert [result.origin.id for tool in tools for result in tool.tool_call_results] == ids
 
 
 async def test_no_output_is_shown_before_the_whole_batch_has_settled(provide: Provide) -> None:
     _, generator = await provide(TURNS)
     seen: list[int] = []
-    from tests.unit.agent.runs import MESSAGE_ID, Sink, request
-
     sink = Sink()
 
     async def work(n: int) -> str:
@@ -135,10 +145,6 @@ async def test_a_call_that_reads_state_runs_after_those_that_write_it(provide: P
 
     writes = create_tool_from_function(write, outputs_to_state={"note": {"source": "value"}})
     reads = create_tool_from_function(read, inputs_from_state={"note": "value"})
-    from haystack.components.agents import Agent as HaystackAgent
-
-    from hayrunner.adapted import HaystackAgentAdapter
-
     _, generator = await provide(
         [call_turn(("read", {}), ("write", {"value": "x"})), text_turn("done")]
     )

@@ -159,8 +159,7 @@ async def test_state_reaches_tools_and_takes_their_outputs(provide: Provide) -> 
 
     tool = create_tool_from_function(collect, outputs_to_state={"items": {"source": "items"}})
     _, generator = await provide(
-        [call_turn(("collect", {"item": "a"})), call_turn(("collect", {"item": "b"}))]
-        + [text_turn("done")]
+        [*(call_turn(("collect", {"item": item})) for item in "ab"), text_turn("done")]
     )
     inner = HaystackAgent(
         chat_generator=generator, tools=[tool], state_schema={"items": {"type": list[str]}}
@@ -220,8 +219,8 @@ async def test_raise_on_tool_invocation_failure_fails_the_run_without_the_text(
 
 
 async def test_a_tool_may_return_content_parts(provide: Provide) -> None:
-    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-    image = ImageContent(base64_image=pixel, mime_type="image/png")
+    pixel = "aW1hZ2U="
+    image = ImageContent(base64_image=pixel, mime_type="image/png", validation=False)
     parts = [TextContent("a pixel:"), image]
     tool = Tool(
         name="draw",

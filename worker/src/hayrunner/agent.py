@@ -1,7 +1,7 @@
 """What an agent author writes: a class with a name, a model and tools."""
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
@@ -158,8 +158,8 @@ class Agent:
 
     def stream(
         self, messages: Messages, *, thread_id: str | None = None, user: str | None = None
-    ) -> AsyncIterator[StreamEvent]:
-        """Every event of a run, `message_start` to `stream_end`."""
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Every event of a run, `message_start` to `stream_end`. Closing it cancels the run."""
         return self.get_pipeline_adapter(thread_id, user).stream(
             messages,
             settings=self.default_settings(),

@@ -4,7 +4,7 @@ Haystack keeps its part: prompts, state, hooks, tool selection, toolsets, spans.
 method is overridden, `_run_step_async`, because what happens inside a step is what this project
 promises things about: which model calls are made, which tool calls are run, in which order
 events appear, and that an empty or malformed reply never makes it loop. haystack-ai is held to
-one minor version for it, and tests/unit/agent/test_haystack_internals.py fails when the method changes.
+one minor version for it; tests/unit/agent/test_haystack_internals.py fails when it changes.
 """
 
 import contextlib

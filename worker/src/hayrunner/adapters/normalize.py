@@ -216,6 +216,8 @@ class ChunkNormalizer:
             yield self._announce(record)
         record.completed = True
         raw = (call.extra or {}).get(INVALID_ARGUMENTS)
+        if record.arguments_text.strip() == "null":
+            raw = record.arguments_text  # run without arguments, shown as it was written
         yield ToolInputComplete(
             tool_call_id=record.id,
             tool_name=call.tool_name,
@@ -254,10 +256,11 @@ class ChunkNormalizer:
                 record = self._open(call.id or "", len(self._calls))
                 record.tool_name = call.tool_name
         left = list(reply_calls)
+        ids = {record.provider_id for record in self._calls}
         calls: list[ToolCall] = []
         for record in self._calls:
             arguments, raw = parse_arguments(record.arguments_text)
-            match = _take_match(left, record, arguments if record.pieces else None)
+            match = _take_match(left, record, arguments if record.pieces else None, ids)
             if match is not None:
                 calls.append(
                     ToolCall(
@@ -300,13 +303,16 @@ def _is_another(call: CallRecord, delta: ToolCallDelta) -> bool:
 
 
 def _take_match(
-    left: list[ToolCall], record: CallRecord, arguments: dict[str, Any] | None
+    left: list[ToolCall], record: CallRecord, arguments: dict[str, Any] | None, ids: set[str]
 ) -> ToolCall | None:
+    """Take the reply's call that is this record's: by its id, or as an equal one whose id is no
+    other record's."""
     for position, call in enumerate(left):
         same_id = bool(call.id) and call.id in (record.id, record.provider_id)
         same_call = call.tool_name == record.tool_name and call.arguments == arguments
         as_is = arguments is None or INVALID_ARGUMENTS in (call.extra or {})
-        if same_call or (same_id and as_is):
+        free = same_id or call.id not in ids
+        if (same_call and free) or (same_id and as_is):
             return left.pop(position)
     return None
 

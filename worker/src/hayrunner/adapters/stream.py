@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -76,7 +76,7 @@ class Stream:
         message_id: str | None = None,
         agent_name: str = "agent",
         thread_id: str | None = None,
-    ) -> AsyncIterator[StreamEvent]:
+    ) -> AsyncGenerator[StreamEvent, None]:
         """Every event of the run, numbered from 1: `message_start` first, `stream_end` last.
 
         Failures are events, not exceptions. Closing the iterator cancels the run: its provider

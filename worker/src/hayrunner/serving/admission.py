@@ -1,5 +1,6 @@
 """Whether a delivered request is this worker's to run."""
 
+import asyncio
 from dataclasses import dataclass
 
 from hayrunner.serving.bus import Bus
@@ -15,6 +16,7 @@ __all__ = ["Admission", "Admitted"]
 _log = get_logger(__name__)
 
 _AGAIN_S = 1.0
+_LOOK_AGAIN_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class Admission:
                 if taken is not None:
                     return taken
                 # Somebody else wrote the record in between: look again.
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _settled(
         self, delivery: Delivery, key: str, message_id: str, record: ClaimRecord

@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 
 from hayrunner.errors import HayrunnerError
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.connection import Link, abort_transport, make_broker
+from hayrunner.serving.connection import Link, abort_transport, make_broker, shown_servers
 from hayrunner.serving.execution import PublisherFactory
 from hayrunner.serving.health import health_routes
 from hayrunner.serving.http_server import HttpServer
@@ -187,7 +187,7 @@ class Worker:
 
     async def _before_broker(self) -> None:
         """FastStream calls this before it starts its subscribers, which need the parts."""
-        _log.info("connecting to NATS", servers=len(self.settings.servers))
+        _log.info("connecting to NATS", servers=shown_servers(self.settings))
         nc = await self._broker.connect()
         self._link.bind(nc)
         self._spawn(self._link.watch(), "watch connection")

@@ -1,5 +1,6 @@
 """Commands to one run: those sent while it is going on, and those sent before it began."""
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -8,7 +9,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.stored import messages_of
+from hayrunner.serving.stored import count_of, messages_of
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import decode_command
@@ -18,6 +19,8 @@ from hayrunner_contracts.errors import RunError
 __all__ = ["CommandInbox"]
 
 _log = get_logger(__name__)
+
+_REPLICA_WAITS_S = (0.0, 0.02, 0.1, 0.3)
 
 
 class CommandInbox:
@@ -37,9 +40,18 @@ class CommandInbox:
     async def open(self, *, read_stored: bool) -> None:
         """Subscribe, then act on what was sent before: in this order nothing falls between."""
         self._subscription = await self._bus.nc.subscribe(self._subject, cb=self._live)
-        if read_stored:
-            async for message in messages_of(self._bus.nc, subjects.RUN_COMMANDS, self._subject):
-                self._take(message.data)
+        if not read_stored:
+            return
+        # The leader knows how many there are; what is read may come from a replica behind it.
+        wanted = await count_of(self._bus.js, subjects.RUN_COMMANDS, self._subject)
+        for wait in _REPLICA_WAITS_S if wanted else ():
+            await asyncio.sleep(wait)
+            stored = messages_of(self._bus.nc, subjects.RUN_COMMANDS, self._subject)
+            found = [message.data async for message in stored]
+            if len(found) >= wanted or wait == _REPLICA_WAITS_S[-1]:
+                for data in found:
+                    self._take(data)
+                return
 
     async def close(self) -> None:
         if self._subscription is not None:

@@ -22,7 +22,7 @@ from hayrunner.errors import ConfigurationError
 from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import get_logger
 
-__all__ = ["Link", "abort_transport", "connected", "make_broker"]
+__all__ = ["Link", "abort_transport", "connected", "make_broker", "shown_servers"]
 
 _log = get_logger(__name__)
 
@@ -33,6 +33,7 @@ _FLUSH_TIMEOUT_S = 2.0
 _RECONNECT_WAIT_S = 0.25
 _PENDING_BYTES = 8 * 1024 * 1024
 _STUCK_CLOSE_S = 3.0
+_TOLD_AGAIN_S = 10.0
 
 
 class Link:
@@ -46,6 +47,7 @@ class Link:
         self.outages = 0
         """How often it was lost and came back, or is away now."""
         self._closing = False
+        self._told: dict[str, float] = {}
         self._client: Client | None = None
         self._back: list[Callable[[], Awaitable[None]]] = []
 
@@ -83,9 +85,17 @@ class Link:
         self.lost.set()
 
     async def on_error(self, error: Exception) -> None:
-        # The type only: texts of the server may name subjects, and with them ids.
-        if not self._closing:
-            _log.warning("NATS reported an error", error_type=type(error).__name__)
+        # The type only: texts of the server may name subjects, and with them ids. Not each one:
+        # while a server is away, every try to reach it is an error.
+        kind, now = type(error).__name__, time.monotonic()
+        if not self._closing and now - self._told.get(kind, -_TOLD_AGAIN_S) >= _TOLD_AGAIN_S:
+            self._told[kind] = now
+            _log.warning("NATS reported an error", error_type=kind)
+
+    def suspect(self) -> None:
+        """Something happened that is like an outage (a blocked loop): whoever asks after one
+        whether it may go on, asks now."""
+        self.outages += 1
 
     async def watch(self) -> None:
         """Abort a transport that closes without end.
@@ -149,7 +159,7 @@ async def connected(settings: Settings, *, timeout_s: float = 5.0) -> AsyncGener
         client = await asyncio.wait_for(broker.connect(), timeout_s)
     except (OSError, NatsError, TimeoutError) as error:
         raise ConfigurationError(
-            f"cannot connect to NATS at {_shown(settings)} ({type(error).__name__}): is it "
+            f"cannot connect to NATS at {shown_servers(settings)} ({type(error).__name__}): is it "
             "running, and are HAYRUNNER_NATS_URL and the credentials right?"
         ) from None
     try:
@@ -158,7 +168,7 @@ async def connected(settings: Settings, *, timeout_s: float = 5.0) -> AsyncGener
         await client.close()
 
 
-def _shown(settings: Settings) -> str:
+def shown_servers(settings: Settings) -> str:
     """The addresses without the user and password that may stand in them."""
     return ", ".join(server.rpartition("@")[2] for server in settings.servers)
 

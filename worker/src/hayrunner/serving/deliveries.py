@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -106,15 +106,23 @@ class Heartbeat:
     """Extends the ack deadline of every held delivery, at a quarter of `ack_wait`, from the
     moment of receipt to the end, whatever the handlers do.
 
-    `on_overdue` is called after a pause in which deadlines may have passed: a blocked loop, an
-    outage. `on_miss` counts.
+    `on_overdue` is called after a pause of this process in which deadlines may have passed;
+    `on_miss` counts.
     """
 
-    def __init__(self, ack_wait_s: float, link: Link, *, on_miss: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        ack_wait_s: float,
+        link: Link,
+        *,
+        on_miss: Callable[[], None],
+        on_overdue: Callable[[], Awaitable[None]],
+    ) -> None:
         self._interval = ack_wait_s / _BEATS_PER_ACK_WAIT
         self._ack_wait = ack_wait_s
         self._link = link
         self._on_miss = on_miss
+        self._on_overdue = on_overdue
         self._held: set[Delivery] = set()
 
     def hold(self, delivery: Delivery) -> None:
@@ -146,8 +154,13 @@ class Heartbeat:
         while True:
             due += self._interval
             now = time.monotonic()
-            if now - due > self._interval:
+            late = now - due
+            if late > self._interval:
                 self._on_miss()
                 due = now
+            if late > self._ack_wait - self._interval:
+                # Others may have been given our runs. Say nothing more before that is known.
+                self._link.suspect()
+                await self._on_overdue()
             await asyncio.sleep(max(0.0, due - now))
             await self.beat()

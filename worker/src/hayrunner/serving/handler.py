@@ -82,7 +82,8 @@ class Handler:
         if admitted is None:
             return
         claim = admitted.claim
-        facts = _facts(request, delivery, message_id, claim.record.counted_attempts)
+        attempts = claim.record.counted_attempts - (1 if admitted.out_of_attempts else 0)
+        facts = _facts(request, delivery, message_id, attempts)
         if admitted.out_of_attempts:
             outcome = failed(failure("worker_lost"))
             await self._bury(delivery, outcome)

@@ -21,7 +21,7 @@ __all__ = ["Intake"]
 
 _log = get_logger(__name__)
 
-_TURN_S = 0.1
+_TURN_S = 0.2
 _BACK_OFF_FIRST_S = 0.1
 _BACK_OFF_MOST_S = 5.0
 _AWAY_POLL_S = 0.02

@@ -63,7 +63,12 @@ async def build_parts(
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
     slots = Slots(settings.concurrency)
-    heartbeat = Heartbeat(settings.ack_wait_s, bus.link, on_miss=metrics.heartbeat_missed)
+    heartbeat = Heartbeat(
+        settings.ack_wait_s,
+        bus.link,
+        on_miss=metrics.heartbeat_missed,
+        on_overdue=holdings.check_all,
+    )
     handler = Handler(
         registry=registry,
         admission=Admission(
