@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from hayrunner.adapters.stream import Stream
     from hayrunner.agent import Agent
     from hayrunner.errors import ToolError
+    from hayrunner.hooks import RunHooks
     from hayrunner.registry import Registry
+    from hayrunner.tool_context import current_tool_call
 
-__all__ = ["Agent", "Registry", "Run", "Stream", "ToolError"]
+__all__ = ["Agent", "Registry", "Run", "RunHooks", "Stream", "ToolError", "current_tool_call"]
 
 _HOMES = {
     "Agent": "hayrunner.agent",
     "Registry": "hayrunner.registry",
+    "RunHooks": "hayrunner.hooks",
     "Run": "hayrunner.adapters.run",
     "Stream": "hayrunner.adapters.stream",
     "ToolError": "hayrunner.errors",
+    "current_tool_call": "hayrunner.tool_context",
 }
 
 

@@ -1,21 +1,22 @@
 """What an agent author writes: a class with a name, a model and tools."""
 
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool, Toolset, create_tool_from_function
-from msgspec import UNSET
 from pydantic import BaseModel
 
 from hayrunner.adapters.body import RunBody
-from hayrunner.adapters.context import RunContext
+from hayrunner.adapters.context import DiscardEvents, RunContext
 from hayrunner.adapters.convert import as_chat_messages
+from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.loop import LoopAgent, loop_agent
-from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.run import Messages, Run
 from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.settings import (
@@ -26,12 +27,15 @@ from hayrunner.adapters.settings import (
 from hayrunner.adapters.stream import Stream
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.adapters.writer import StreamWriter
-from hayrunner.errors import ConfigurationError
+from hayrunner.agent_session import AgentSession
+from hayrunner.errors import ConfigurationError, UnsupportedOption
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
+from hayrunner.hooks import RunHooks
 from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter
 from hayrunner.storage.memory import InMemoryThreads
-from hayrunner_contracts.errors import InvalidRequest, error_from_wire
+from hayrunner_contracts.documents import Document
+from hayrunner_contracts.errors import error_from_wire
 from hayrunner_contracts.events import StreamEvent
 from hayrunner_contracts.options import RunOptions
 from hayrunner_contracts.requests import RunRequest
@@ -54,16 +58,21 @@ class Agent:
     `tools` are Haystack tools, toolsets, or plain functions with type hints and a docstring.
     `tool_concurrency` tools of one step run at once, `max_agent_steps` model calls are made at
     most; both are defaults that a request's options override. `max_history` is how many
-    messages of a thread are sent, None for all. `hooks` are Haystack hooks by hook point.
+    messages of a thread are sent, None for all. `documents` are context documents that every
+    model call sees. `hooks` are `RunHooks`; `default_hooks` are Haystack's own hooks, by hook
+    point, and run beside them.
     """
 
     name: str = ""
     model: str | None = None
     instructions: str | None = None
     tools: Sequence[ToolSource] = ()
-    hooks: ClassVar[dict[str, list[Any]]] = {}
+    documents: Sequence[Document] = ()
+    hooks: Sequence[RunHooks] = ()
+    default_hooks: ClassVar[Mapping[str, list[Any]]] = {}
     max_agent_steps: int = 6
     tool_concurrency: int = 1
+    token_budget: int | None = None
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
@@ -74,6 +83,8 @@ class Agent:
         self._loop: LoopAgent | None = None
         self._make_tool = lru_cache(maxsize=_TOOLS_KEPT)(create_tool_from_function)
         self._threads = InMemoryThreads()
+        self._executor: ThreadPoolExecutor | None = None
+        self.named_hooks: Mapping[str, RunHooks] = {}
 
     # --- what an author may override -------------------------------------------------------
 
@@ -141,7 +152,7 @@ class Agent:
         """
         wanted = response_format if response_format is not None else self.response_format
         form = None if wanted is None else ResponseFormat(wanted)
-        run = RunContext(message_id=str(uuid.uuid4()), settings=self.default_settings())
+        run = self.new_run(DiscardEvents(), thread_id=thread_id, user=user)
         asked = as_chat_messages(messages)
         storage = self.get_storage(thread_id)
         writer = None if storage is None else StreamWriter(storage, run.message_id, asked)
@@ -160,12 +171,11 @@ class Agent:
         self, messages: Messages, *, thread_id: str | None = None, user: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """Every event of a run, `message_start` to `stream_end`. Closing it cancels the run."""
-        return self.get_pipeline_adapter(thread_id, user).stream(
-            messages,
-            settings=self.default_settings(),
-            agent_name=self.name,
-            thread_id=thread_id,
-        )
+
+        def new_run(sink: EventSink) -> RunContext:
+            return self.new_run(sink, thread_id=thread_id, user=user)
+
+        return self.get_pipeline_adapter(thread_id, user).stream(messages, new_run=new_run)
 
     # --- what serves it ---------------------------------------------------------------------
 
@@ -180,7 +190,7 @@ class Agent:
     def loop(self) -> LoopAgent:
         """The agent loop, one object for all runs."""
         if self._loop is None:
-            hooks = cast("Any", self.hooks) or None
+            hooks = cast("Any", dict(self.default_hooks)) or None
             self._loop = loop_agent(HaystackAgent(chat_generator=self.llm, hooks=hooks))
         return self._loop
 
@@ -195,10 +205,57 @@ class Agent:
         """The agent's own settings, before a request's options."""
         return RunSettings(
             max_turns=self.max_agent_steps,
+            documents=list(self.documents),
             tool_concurrency=self.tool_concurrency,
+            token_budget=self.token_budget,
             max_invalid_tool_call_retries=self.max_invalid_tool_call_retries,
             record_content_telemetry=self.record_content_telemetry,
         )
+
+    def new_run(
+        self,
+        sink: EventSink,
+        *,
+        message_id: str | None = None,
+        settings: RunSettings | None = None,
+        agent_name: str | None = None,
+        thread_id: str | None = None,
+        user: str | None = None,
+    ) -> RunContext:
+        """The context of one run: its settings, its hooks, what identifies it.
+
+        Raises `UnsupportedOption` where the settings name a hook that is not registered.
+        """
+        settings = settings or self.default_settings()
+        identity: dict[str, Any] = {
+            "message_id": message_id or str(uuid.uuid4()),
+            "agent": agent_name or self.name,
+            "thread_id": thread_id,
+            "user": user,
+        }
+        hooks = [*self.hooks, *self._hooks_named(settings.hook_names)]
+        chain = HookChain(hooks, **identity, tool_context=settings.tool_context)
+        return RunContext(
+            **identity, settings=settings, sink=sink, hooks=chain, executor=self.executor
+        )
+
+    def _hooks_named(self, names: Sequence[str]) -> list[RunHooks]:
+        for name in names:
+            if name not in self.named_hooks:
+                known = ", ".join(sorted(self.named_hooks)) or "none"
+                raise UnsupportedOption(
+                    "hooks", f"no hook named {name} is registered here; registered: {known}"
+                )
+        return [self.named_hooks[name] for name in names]
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """The threads of this agent's sync tools; their number is a setting."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(
+                load_settings().tool_threads, thread_name_prefix=f"tools-{self.name}"
+            )
+        return self._executor
 
     def check_options(self, options: RunOptions) -> None:
         """Raise `UnsupportedOption` for an option that this kind of agent cannot honour."""
@@ -211,6 +268,10 @@ class Agent:
         """Release what `warm_up` opened."""
         if self._loop is not None:
             await self._loop.close_async()
+        if self._executor is not None:
+            # Not waited for: a thread that a tool blocks cannot be ended.
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
 
     def open_session(
         self, request: RunRequest, *, message_id: str, sink: EventSink, agent_name: str
@@ -218,7 +279,14 @@ class Agent:
         """See `serving.served.ServedAgent`."""
         self.check_options(request.options)
         settings = resolve_settings(self.default_settings(), request.options)
-        run = RunContext(message_id=message_id, settings=settings, sink=sink)
+        run = self.new_run(
+            sink,
+            message_id=message_id,
+            settings=settings,
+            agent_name=agent_name,
+            thread_id=request.thread_id,
+            user=request.user,
+        )
         return AgentSession(self, request, run)
 
     def headless_body(
@@ -260,69 +328,3 @@ def _foreign_body(
         return value
 
     return body
-
-
-class AgentSession:
-    """One attempt at one request. History and thread are loaded when it runs."""
-
-    def __init__(self, agent: Agent, request: RunRequest, run: RunContext) -> None:
-        self._agent = agent
-        self._request = request
-        self._run = run
-        self._writer: StreamWriter | None = None
-        self._form = self._response_format()
-        self._session = LoopSession(run, self._body, writer=self._make_writer())
-
-    def _response_format(self) -> ResponseFormat | None:
-        wanted = self._request.response_format
-        if wanted is UNSET:
-            own = self._agent.response_format
-            return None if own is None else ResponseFormat(own)
-        if wanted is None:
-            return None
-        try:
-            return ResponseFormat(wanted)
-        except ConfigurationError as error:
-            raise InvalidRequest(str(error), field="response_format") from None
-
-    def _make_writer(self) -> StreamWriter | None:
-        request = self._request
-        if request.thread_id is None or not self._run.settings.memory:
-            return None
-        storage = self._agent.get_storage(request.thread_id)
-        if storage is None:
-            return None
-        self._writer = StreamWriter(storage, self._run.message_id, self._asked())
-        return self._writer
-
-    def _asked(self) -> list[ChatMessage]:
-        request = self._request
-        if request.prompt is not None:
-            return as_chat_messages(request.prompt)
-        return as_chat_messages(request.messages or [])
-
-    async def _conversation(self) -> list[ChatMessage]:
-        history = self._run.settings.history
-        if history is None and self._writer is not None:
-            history = await self._writer.load(self._agent.max_history)
-        return [*as_chat_messages(history or []), *self._asked()]
-
-    async def _body(self, run: RunContext) -> Any:
-        agent, request = self._agent, self._request
-        messages = await self._conversation()
-        if request.mode == "stream":
-            adapter = agent.get_pipeline_adapter(request.thread_id, request.user)
-            body = adapter.body(messages, response_format=self._form)
-        else:
-            body = agent.headless_body(
-                messages, self._form, request.tools, request.thread_id, request.user
-            )
-        return await body(run)
-
-    async def run(self) -> RunOutcome:
-        """See `serving.served.RunSession`."""
-        return await self._session.run()
-
-    def stop(self, code: StopCode, message: str) -> None:
-        """See `serving.served.RunSession`."""
-        self._session.stop(code, message)

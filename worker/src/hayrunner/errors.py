@@ -4,8 +4,11 @@ HayrunnerError
 ├── ConfigurationError          settings, agents or options that cannot work
 ├── ProviderError               the model's server failed, refused or broke off
 ├── StructuredOutputError       the reply does not satisfy the response format
+├── HookFailed                  a hook raised
 ├── StorageError                a thread could not be loaded or saved
 ├── RunStopped                  a run ended early, with a code of the wire contract
+│   ├── HookStopped
+│   ├── BudgetSpent
 │   ├── MaxTurnsReached
 │   └── InvalidToolCall
 ├── UnsupportedResponseFormat   the generator cannot be asked for structured output
@@ -22,8 +25,11 @@ from typing import Any
 from hayrunner_contracts.errors import ErrorCode
 
 __all__ = [
+    "BudgetSpent",
     "ConfigurationError",
     "HayrunnerError",
+    "HookFailed",
+    "HookStopped",
     "InvalidToolCall",
     "MaxTurnsReached",
     "ProviderError",
@@ -99,6 +105,26 @@ class RunStopped(HayrunnerError):
         super().__init__(message)
         self.code = code
         self.messages = list(messages)
+
+
+class HookStopped(RunStopped):
+    """A hook ended the run; the message is its reason, shown to the requester."""
+
+
+class HookFailed(HayrunnerError):
+    """A hook raised, or returned what its point does not know. The run ends, failed."""
+
+
+class BudgetSpent(RunStopped):
+    """The run used all of its token budget before it was done."""
+
+    def __init__(self, budget: int, *, messages: Sequence[Any] = ()) -> None:
+        super().__init__(
+            f"the run used its token_budget of {budget} tokens",
+            code="budget_exceeded",
+            messages=messages,
+        )
+        self.budget = budget
 
 
 class MaxTurnsReached(RunStopped):

@@ -9,6 +9,7 @@ from hayrunner.adapted import HaystackAgentAdapter, PipelineAgent
 from hayrunner.adapters.pipelines import only_agent
 from hayrunner.agent import Agent
 from hayrunner.errors import ConfigurationError
+from hayrunner.hooks import RunHooks
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import InvalidRequest
 
@@ -20,6 +21,7 @@ class Registry:
 
     def __init__(self, agents: Iterable[Agent | type[Agent]] = ()) -> None:
         self._agents: dict[str, Agent] = {}
+        self._hooks: dict[str, RunHooks] = {}
         for agent in agents:
             self.add_agent(agent)
 
@@ -46,7 +48,19 @@ class Registry:
         if name in self._agents:
             raise ConfigurationError(f"two agents are named {name!r}: give one another name")
         self._agents[name] = adapted = self._adapt(name, agent)
+        adapted.named_hooks = self._hooks
         return adapted
+
+    def add_hook(self, name: str, hook: RunHooks) -> None:
+        """Register a hook that requests can name in their `hooks` option, for every agent here.
+        Raises `ConfigurationError` for a name that is no token or is taken."""
+        try:
+            subjects.token("hook name", name)
+        except InvalidRequest as error:
+            raise ConfigurationError(f"{error}; it is {name!r}") from None
+        if name in self._hooks:
+            raise ConfigurationError(f"two hooks are named {name!r}: give one another name")
+        self._hooks[name] = hook
 
     @staticmethod
     def _adapt(name: str, agent: Any) -> Agent:

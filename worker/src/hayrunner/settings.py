@@ -49,6 +49,8 @@ class Settings(BaseSettings):
 
     concurrency: int = Field(default=32, ge=1)
     """Runs at once, durable and direct together."""
+    tool_threads: int = Field(default=64, ge=1)
+    """Sync tools of one agent that run at once; async tools need no thread."""
     ack_wait_s: float = Field(default=20.0, ge=0.5)
     """Seconds without a sign of life after which a run is given to another worker."""
     max_attempts: int = Field(default=3, ge=1)

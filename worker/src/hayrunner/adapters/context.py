@@ -1,16 +1,20 @@
 """What one run owns while it goes on."""
 
+import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from haystack.dataclasses import ChatMessage
 
+from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.settings import RunSettings
+from hayrunner.errors import HayrunnerError
 from hayrunner_contracts.events import StreamEvent, Usage
 
 __all__ = ["DiscardEvents", "RunContext", "current_run"]
@@ -29,11 +33,18 @@ class RunContext:
 
     `new_messages` are those the run made, in order, as they stand in history. `finish_reason`
     is set when the loop ends by itself, `stop_reason` when a hook ended it. `unsent` are events
-    that happened and were not given to the sink yet.
+    that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
+    agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
+    call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     """
 
     message_id: str
     settings: RunSettings
+    agent: str = "agent"
+    thread_id: str | None = None
+    user: str | None = None
+    hooks: HookChain = field(default_factory=HookChain)
+    executor: Executor | None = None
     sink: EventSink = field(default_factory=DiscardEvents)
     generator: Any = None
     generation_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -45,6 +56,8 @@ class RunContext:
     new_messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
     finish_reason: str | None = None
     stop_reason: str | None = None
+    streaming: asyncio.Task[Any] | None = None
+    delta_error: HayrunnerError | None = None
     unsent: deque[StreamEvent] = field(default_factory=deque[StreamEvent])
 
     async def emit(self, events: Iterable[StreamEvent]) -> None:

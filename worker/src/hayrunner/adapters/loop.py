@@ -18,22 +18,25 @@ from haystack.components.agents import Agent as HaystackAgent
 from haystack.components.agents.state import State, replace_values
 from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
 from haystack.tools import Tool, flatten_tools_or_toolsets
-from msgspec import UNSET
 
 from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.call_checks import CheckedCalls, with_calls
 from hayrunner.adapters.context import RunContext, current_run
-from hayrunner.adapters.convert import to_wire_parts
-from hayrunner.adapters.model_call import call_model
+from hayrunner.adapters.convert import to_wire, to_wire_parts
+from hayrunner.adapters.model_call import call_model, with_preamble
+from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import check_tool_choice
-from hayrunner.adapters.tool_batch import ToolBatch, invalid_call_feedback
-from hayrunner.errors import ConfigurationError, InvalidToolCall
+from hayrunner.adapters.tool_batch import ToolBatch
+from hayrunner.errors import ConfigurationError
+from hayrunner.hooks import ModelResponse
 from hayrunner_contracts.errors import InvalidRequest
-from hayrunner_contracts.events import StreamEvent, ToolExecutionCommitted, ToolOutput
+from hayrunner_contracts.events import Data, StreamEvent, ToolExecutionCommitted, ToolOutput
 
 __all__ = ["LoopAgent", "loop_agent"]
 
 # The loop counts model calls per run; Haystack's own limit, per agent, must not come first.
 _NO_LIMIT = 2**31 - 1
+_DROPPED = "This call was not run: the run was stopped first."
 _LENGTH, _FILTER, _TEXT = "length", "content_filter", "text"
 
 
@@ -75,13 +78,8 @@ class LoopAgent(HaystackAgent):
         messages: list[ChatMessage] = context.state.data["messages"]
         if all(message.is_from(ChatRole.SYSTEM) for message in messages):
             raise InvalidRequest("there is no message to answer", field="messages")
-        preamble = run.settings.preamble
-        if preamble is not UNSET:
-            rest = list(messages)
-            while rest and rest[0].is_from(ChatRole.SYSTEM):
-                del rest[0]
-            if preamble is not None:
-                rest.insert(0, ChatMessage.from_system(preamble))
+        rest = with_preamble(messages, run.settings.preamble)
+        if rest is not messages:
             context.state.set("messages", rest, handler_override=replace_values)
         if run.model_calls == 0:  # a repair turn of structured output has no tools
             tools = flatten_tools_or_toolsets(context.tools)
@@ -125,6 +123,8 @@ class _Step:
             self.run_context.stop_reason = str(reason)
             return self._end(reason, "stopped")
         reply = await self._call_model(tools)
+        if await self._rejected(reply):
+            return True
         if not reply.tool_calls:
             return await self._end_with_reply(reply)
         await self._hooks("before_tool")
@@ -189,56 +189,109 @@ class _Step:
         if len(after) > len(before) and all(map(operator.is_, before, after)):
             self.run_context.new_messages.extend(after[len(before) :])
 
+    async def _rejected(self, reply: ChatMessage) -> bool:
+        """Whether a hook wants another reply; the feedback is in history then."""
+        run = self.run_context
+        if not run.hooks.watches("on_model_response"):
+            return False
+        usage = reply.meta.get("usage")
+        retry = await run.hooks.model_response(
+            ModelResponse(
+                message=to_wire(reply),
+                finish_reason=str(reply.meta.get("finish_reason")),
+                usage=usage_from(usage) if usage else None,
+            )
+        )
+        if retry is None:
+            return False
+        rejected = "This call was not run: the reply it is part of was rejected."
+        answers = [
+            ChatMessage.from_tool(tool_result=rejected, origin=call, error=True)
+            for call in reply.tool_calls
+        ]
+        self.state.set("messages", answers)
+        await self._report(reply.tool_calls, {})
+        # For consumers, who have seen the text: what `step` counts is not the answer.
+        told = Data(data_type="reply_rejected", data={"step": run.normalizer.step})
+        await run.emit([told])
+        feedback = ChatMessage.from_user(retry.feedback)
+        run.new_messages.append(feedback)
+        self.state.set("messages", [feedback])
+        self._count_step()
+        return True
+
     async def _run_tools(self, reply: ChatMessage, tools: Mapping[str, Tool]) -> str | None:
         """Run what `before_tool` hooks left of the reply's calls; the name of the tool that ends
         the run, if one does."""
         pending = _pending_calls(self.state)
-        feedback = {id(call): invalid_call_feedback(call, tools) for call in pending}
-        valid = [call for call in pending if feedback[id(call)] is None]
-        if len(valid) < len(pending):
-            self._count_invalid()
+        checked = CheckedCalls(self.run_context, tools)
+        await checked.check(pending)
+        if checked.repaired:
+            reply = self._mend(reply, checked.repaired)
         batch = ToolBatch(
-            calls=valid,
+            run_context=self.run_context,
+            calls=checked.runnable,
             tools=tools,
             state=self.state,
-            concurrency=self.run_context.settings.tool_concurrency,
             raise_on_failure=self.agent.raise_on_tool_invocation_failure,
         )
-        ran = iter(await batch.run() if valid else [])
-        messages = [
-            next(ran)
-            if (text := feedback[id(call)]) is None
-            else ChatMessage.from_tool(tool_result=text, origin=call, error=True)
-            for call in pending
-        ]
+        messages = await self._answers(pending, checked, batch)
         self.state.set("messages", messages)
         internals.record_tool_calls(self.state, messages)
         await self._hooks("after_tool")
-        await self._report(reply.tool_calls, valid)
+        await self._report(reply.tool_calls, batch.executed)
+        if batch.stopped is not None:
+            raise batch.stopped
         if self.agent.exit_conditions == ["text"] or not pending:
             return None
         return self.agent.exit_tool(pending, messages)
 
-    def _count_invalid(self) -> None:
-        run = self.run_context
-        limit = run.settings.max_invalid_tool_call_retries
-        if run.invalid_retries_used >= limit:
-            raise InvalidToolCall(limit, messages=run.new_messages)
-        run.invalid_retries_used += 1
+    @staticmethod
+    async def _answers(
+        pending: Sequence[ToolCall], checked: CheckedCalls, batch: ToolBatch
+    ) -> list[ChatMessage]:
+        """One tool message per call, in call order."""
+        ran = await batch.run() if batch.calls else []
+        by_call = {
+            call.id: message or ChatMessage.from_tool(tool_result=_DROPPED, origin=call, error=True)
+            for call, message in zip(batch.calls, ran, strict=True)
+        }
+        return [
+            by_call[call.id]
+            if call.id in by_call
+            else ChatMessage.from_tool(
+                tool_result=checked.answers[call.id], origin=call, error=True
+            )
+            for call in pending
+        ]
 
-    async def _report(self, announced: Sequence[ToolCall], ran: Sequence[ToolCall]) -> None:
+    def _mend(self, reply: ChatMessage, repaired: Mapping[str | None, ToolCall]) -> ChatMessage:
+        """History has the calls that were run: no provider is sent arguments it cannot read."""
+
+        def mend(message: ChatMessage) -> ChatMessage:
+            return with_calls(message, [repaired.get(c.id, c) for c in message.tool_calls])
+
+        messages: list[ChatMessage] = self.state.data["messages"]
+        self.state.set("messages", [*messages[:-1], mend(messages[-1])], replace_values)
+        mended = mend(reply)
+        history = self.run_context.new_messages
+        history[:] = [mended if message is reply else message for message in history]
+        return mended
+
+    async def _report(
+        self, announced: Sequence[ToolCall], executed: Mapping[str, ToolCall]
+    ) -> None:
         """Events and history of the step's calls, in call order, as the hooks left them."""
         run = self.run_context
         results = _results_by_call(self.state.data["messages"])
-        committed = {call.id: call for call in ran}
         events: list[StreamEvent] = []
         for record, call in zip(run.normalizer.calls, announced, strict=True):
-            if executed := committed.get(call.id):
+            if ran := executed.get(call.id or ""):
                 events.append(
                     ToolExecutionCommitted(
                         tool_call_id=record.id,
-                        tool_name=executed.tool_name,
-                        tool_input=executed.arguments,
+                        tool_name=ran.tool_name,
+                        tool_input=ran.arguments,
                         step=run.normalizer.step,
                     )
                 )

@@ -3,20 +3,30 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from haystack import tracing
-from haystack.dataclasses import ChatMessage, StreamingChunk
+from haystack.dataclasses import ChatMessage, ChatRole, StreamingChunk
 from haystack.tools import Tool
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from hayrunner.adapters.context import RunContext
+from hayrunner.adapters.convert import to_wire
+from hayrunner.adapters.documents import with_documents
 from hayrunner.adapters.normalize import usage_from
-from hayrunner.adapters.parameters import tool_choice_parameter, usage_parameter
+from hayrunner.adapters.parameters import (
+    check_tool_choice,
+    patched_generator,
+    tool_choice_parameter,
+    usage_parameter,
+)
 from hayrunner.adapters.provider_failures import provider_failure
-from hayrunner.errors import HayrunnerError, MaxTurnsReached
+from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
+from hayrunner.hooks import ModelCall
+from hayrunner_contracts.events import StreamEvent, ToolCallStart, ToolInputChunk
 
-__all__ = ["call_model", "chunk_callback"]
+__all__ = ["call_model", "chunk_callback", "with_preamble"]
 
 
 async def call_model(
@@ -24,20 +34,21 @@ async def call_model(
 ) -> ChatMessage:
     """The assistant message of the next model call, whose events have been emitted.
 
-    Raises `MaxTurnsReached` before a call beyond the limit, `ProviderError` where the call
-    failed, whatever exception the provider's package uses for that.
+    Raises `MaxTurnsReached` before a call beyond the limit and `BudgetSpent` before one beyond
+    the token budget, `ProviderError` where the call failed, whatever exception the provider's
+    package uses for that, and `HookStopped` where a hook ends the run.
     """
-    if run.model_calls >= run.settings.max_turns:
-        raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
-    inputs = _inputs(run, generator, messages, tools)
+    _check_limits(run)
+    run.hooks.step, run.hooks.usage = run.model_calls + 1, run.usage
+    prepared = await _prepare(run, generator, messages, tools)
     run.model_calls += 1
     normalizer = run.normalizer
     normalizer.begin_step(call.id for m in messages for call in m.tool_calls if call.id)
     with tracing.tracer.trace(
         "haystack.agent.step.llm", parent_span=tracing.tracer.current_span()
     ) as span:
-        span.set_content_tag("haystack.agent.step.llm.input", inputs)
-        result = await _generate(run, generator, inputs)
+        span.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
+        result = await _generate(run, prepared.generator, prepared.inputs)
         span.set_content_tag("haystack.agent.step.llm.output", result)
     replies: list[ChatMessage] = result.get("replies") or []
     reply, events = normalizer.close_step(replies[0] if replies else None)
@@ -45,8 +56,69 @@ async def call_model(
     run.new_messages.append(reply)
     if usage := reply.meta.get("usage"):
         run.usage = run.usage + usage_from(usage)
+        run.hooks.usage = run.usage
     await run.emit(events)
     return reply
+
+
+def _check_limits(run: RunContext) -> None:
+    if run.model_calls >= run.settings.max_turns:
+        raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
+    budget = run.settings.token_budget
+    if budget is not None and run.usage.total_tokens >= budget:
+        raise BudgetSpent(budget, messages=run.new_messages)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """One call to a generator: its own, or a copy with this call's parameters."""
+
+    generator: Any
+    inputs: dict[str, Any]
+
+
+async def _prepare(
+    run: RunContext, generator: Any, messages: list[ChatMessage], tools: list[Tool]
+) -> _Prepared:
+    """The call, with the run's documents and what hooks patch into it."""
+    documents, choice = run.settings.documents, run.settings.tool_choice
+    if run.settings.forces_a_tool and run.tool_choice_honoured:
+        # Asking for a tool on every step would never let the model answer.
+        choice = choice if run.settings.tool_choice_every_step else "auto"
+
+    def described() -> ModelCall:
+        return ModelCall(
+            messages=[to_wire(message) for message in messages],
+            tool_names=[tool.name for tool in tools],
+        )
+
+    patch = await run.hooks.model_call(described)
+    if patch is not None:
+        documents = [*documents, *patch.documents]
+        messages = with_preamble(messages, patch.preamble)
+        generator = patched_generator(generator, patch)
+        if patch.active_tools is not None:
+            tools = [tool for tool in tools if tool.name in patch.active_tools]
+        if patch.tool_choice is not UNSET:
+            choice = patch.tool_choice
+            check_tool_choice(choice, [tool.name for tool in tools])
+    inputs = _inputs(run, generator, with_documents(messages, documents), tools)
+    if tools and choice is not None and choice is not UNSET:
+        kwargs = inputs.setdefault("generation_kwargs", {})
+        kwargs.update(tool_choice_parameter(generator, choice))
+    return _Prepared(generator=generator, inputs=inputs)
+
+
+def with_preamble(
+    messages: list[ChatMessage], preamble: str | UnsetType | None
+) -> list[ChatMessage]:
+    """`messages` with another system prompt: absent keeps it, None removes it."""
+    if preamble is UNSET:
+        return messages
+    rest = list(messages)
+    while rest and rest[0].is_from(ChatRole.SYSTEM):
+        del rest[0]
+    return rest if preamble is None else [ChatMessage.from_system(preamble), *rest]
 
 
 def _inputs(
@@ -56,25 +128,20 @@ def _inputs(
     inputs: dict[str, Any] = {"messages": messages}
     if "streaming_callback" in parameters:
         inputs["streaming_callback"] = chunk_callback(run, generator)
-    kwargs = usage_parameter(generator) | run.generation_kwargs
     if tools:
         inputs["tools"] = tools
-        choice = run.settings.tool_choice
-        if choice is not None and choice is not UNSET:
-            # Asking for a tool on every step would never let the model answer.
-            if run.tool_choice_honoured and run.settings.forces_a_tool:
-                choice = "auto"
-            kwargs.update(tool_choice_parameter(generator, choice))
-    if kwargs:
+    if kwargs := usage_parameter(generator) | run.generation_kwargs:
         inputs["generation_kwargs"] = kwargs
     return inputs
 
 
 async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     try:
-        if callable(getattr(generator, "run_async", None)):
+        if not callable(getattr(generator, "run_async", None)):
+            return await asyncio.to_thread(generator.run, **inputs)
+        if not run.hooks.watches_deltas:
             return await generator.run_async(**inputs)
-        return await asyncio.to_thread(generator.run, **inputs)
+        return await _stoppable(run, generator, inputs)
     except HayrunnerError:
         raise
     except (TypeError, ValueError):
@@ -92,9 +159,29 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
         raise failure from error
 
 
+async def _stoppable(run: RunContext, generator: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """A call that a hook can end in the middle of its stream. A generator that is cancelled
+    closes its connection; one whose callback raises may leak it. So the call is a task, which
+    the callback cancels."""
+    task = asyncio.ensure_future(generator.run_async(**inputs))
+    run.streaming = task
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if run.delta_error is not None:
+            raise run.delta_error from None
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    finally:
+        run.streaming = None
+
+
 def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:
     """What a generator, or another streaming component, is to call with its chunks."""
     feed, emit = run.normalizer.feed, run.emit
+    if run.hooks.watches_deltas:
+        emit = _watched_emit(run)
 
     # A closure and a coroutine function: Haystack deep-copies bound methods and callable objects
     # on their way through a pipeline, and their chunks are lost.
@@ -104,6 +191,29 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     if callable(getattr(generator, "run_async", None)):
         return on_chunk
     return _from_thread(on_chunk)
+
+
+def _watched_emit(run: RunContext) -> Callable[[list[StreamEvent]], Awaitable[None]]:
+    names: dict[str, str] = {}
+
+    async def emit(events: list[StreamEvent]) -> None:
+        for event in events:
+            if isinstance(event, ToolCallStart):
+                names[event.tool_call_id] = event.tool_name
+            tool_name = ""
+            if isinstance(event, ToolInputChunk):
+                tool_name = names.get(event.tool_call_id, "")
+            try:
+                await run.hooks.delta(event, tool_name)
+            except HayrunnerError as error:
+                if run.streaming is None:
+                    raise
+                run.delta_error = error
+                run.streaming.cancel()
+                await asyncio.sleep(0)
+            await run.emit([event])
+
+    return emit
 
 
 def _from_thread(

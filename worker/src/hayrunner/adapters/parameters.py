@@ -13,11 +13,18 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from hayrunner.adapters.hook_chain import MergedPatch
 from hayrunner.adapters.settings import Parameters, RunSettings
 from hayrunner.errors import UnsupportedOption
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
-__all__ = ["check_tool_choice", "run_generator", "tool_choice_parameter", "usage_parameter"]
+__all__ = [
+    "check_tool_choice",
+    "patched_generator",
+    "run_generator",
+    "tool_choice_parameter",
+    "usage_parameter",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +85,17 @@ def run_generator(generator: Any, settings: RunSettings) -> Any:
     if drops_choice:
         mine.generation_kwargs.pop("tool_choice", None)
     return mine
+
+
+def patched_generator(generator: Any, patch: MergedPatch) -> Any:
+    """The generator for one model call that hooks changed the parameters of; raises as
+    `run_generator`."""
+    parameters = Parameters(
+        merge=patch.parameters or UNSET,
+        temperature=patch.temperature,
+        max_tokens=patch.max_tokens,
+    )
+    return run_generator(generator, RunSettings(parameters=parameters))
 
 
 def _given(parameters: Parameters) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import logging
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hayrunner.adapters.context import RunContext, current_run
@@ -12,8 +13,10 @@ from hayrunner.adapters.convert import to_wire
 from hayrunner.adapters.outcome import RunOutcome, StopCode
 from hayrunner.adapters.writer import StreamWriter, close_history
 from hayrunner.errors import HayrunnerError, UnsupportedOption
+from hayrunner.hooks import RunEnd
 from hayrunner_contracts.errors import RunError, RunFailure
-from hayrunner_contracts.events import Error, FinishReason, MessageEnd, StreamEvent
+from hayrunner_contracts.events import Error, FinishReason, MessageEnd, StreamEvent, Usage
+from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.results import RunStatus
 
 __all__ = ["LoopSession"]
@@ -60,46 +63,61 @@ class LoopSession:
         """See `serving.served.RunSession`."""
         if self._stopped is None:
             await self._drive()
-        status, finish_reason, failure, answer = self._ending()
-        if status != "completed":
-            close_history(self._run, finish_reason, _why(failure))
+        ending = self._ending()
+        run = self._run
         events: list[StreamEvent] = []
-        if status != "completed":
-            events.extend(self._run.normalizer.close_open_calls(_why(failure)))
-        messages = [to_wire(message) for message in self._run.new_messages]
-        if self._writer is not None and messages:
-            # A run that brought nothing leaves no question without an answer in its thread.
-            try:
-                await self._writer.store(messages)
-            except HayrunnerError as error:
-                logger.warning("run %s: %s", self._run.message_id, error)
-                if failure is None:
-                    status, finish_reason, failure = "failed", "error", _failure(error)
-        if failure is not None and failure.code != "cancelled":
-            events.append(
-                Error(
-                    error_code=failure.code,
-                    error_message=failure.message,
-                    retryable=failure.retryable,
-                    ref=failure.ref,
-                )
-            )
-        events.append(MessageEnd(finish_reason=finish_reason, usage=self._run.usage))
-        await self._run.emit(events)
+        if ending.status != "completed":
+            why = _why(ending.failure)
+            close_history(run, ending.finish_reason, why)
+            events.extend(run.normalizer.close_open_calls(why))
+        messages = [to_wire(message) for message in run.new_messages]
+        ending = await self._stored(ending, messages)
+        ending = await self._told_hooks(ending)
+        events.extend(ending.events(run.usage))
+        await run.emit(events)
         return RunOutcome(
-            status=status,
-            answer=answer,
-            finish_reason=finish_reason,
-            usage=self._run.usage,
-            model_calls=self._run.model_calls,
-            error=failure,
+            status=ending.status,
+            answer=ending.answer,
+            finish_reason=ending.finish_reason,
+            usage=run.usage,
+            model_calls=run.model_calls,
+            error=ending.failure,
             messages=messages,
         )
+
+    async def _stored(self, ending: "_Ending", messages: list[ChatMessage]) -> "_Ending":
+        """Write the run into its thread. A run that brought nothing leaves no question without
+        an answer there."""
+        if self._writer is None or not messages:
+            return ending
+        try:
+            await self._writer.store(messages)
+        except HayrunnerError as error:
+            logger.warning("run %s: %s", self._run.message_id, error)
+            return ending.failed_by(error)
+        return ending
+
+    async def _told_hooks(self, ending: "_Ending") -> "_Ending":
+        if not self._run.hooks.watches("on_run_end"):
+            return ending
+        try:
+            await self._run.hooks.run_end(
+                RunEnd(
+                    status=ending.status,
+                    finish_reason=ending.finish_reason,
+                    answer=ending.answer,
+                    error_code=ending.failure.code if ending.failure else None,
+                    usage=self._run.usage,
+                )
+            )
+        except HayrunnerError as error:
+            return ending.failed_by(error)
+        return ending
 
     async def _drive(self) -> None:
         token = current_run.set(self._run)
         try:
-            self._task = asyncio.ensure_future(self._body(self._run))
+            self._task = asyncio.ensure_future(self._begin())
         finally:
             current_run.reset(token)
         try:
@@ -112,7 +130,11 @@ class LoopSession:
                 self._task.exception()
             raise
 
-    def _ending(self) -> tuple[RunStatus, FinishReason, RunFailure | None, Any]:
+    async def _begin(self) -> Any:
+        await self._run.hooks.run_start()
+        return await self._body(self._run)
+
+    def _ending(self) -> "_Ending":
         task, run = self._task, self._run
         error: BaseException | None = None
         if task is not None and not task.cancelled():
@@ -123,18 +145,18 @@ class LoopSession:
         if self._stopped is not None:
             code, message = self._stopped
             status: RunStatus = "cancelled" if code == "cancelled" else "failed"
-            return status, "cancelled", RunFailure(code=code, message=message), _partial(run)
+            return _Ending(
+                status, "cancelled", RunFailure(code=code, message=message), _partial(run)
+            )
         if error is None:
             error = RuntimeError("the run was cancelled from inside")
         failure = _failure(error)
         finish: FinishReason = "max_turns" if failure.code == "max_turns" else "error"
         if failure.code == "stopped":
             finish = "stopped"
-        return "failed", finish, failure, _partial(run)
+        return _Ending("failed", finish, failure, _partial(run))
 
-    def _ended_by_itself(
-        self, answer: Any
-    ) -> tuple[RunStatus, FinishReason, RunFailure | None, Any]:
+    def _ended_by_itself(self, answer: Any) -> "_Ending":
         finish = _FINISH_REASONS.get(self._run.finish_reason, "stop")
         if finish == "stopped":
             reason = self._run.stop_reason
@@ -142,8 +164,38 @@ class LoopSession:
                 failure = RunFailure(code="budget_exceeded", message="the token budget is spent")
             else:
                 failure = RunFailure(code="stopped", message=f"a hook stopped the run: {reason}")
-            return "failed", finish, failure, answer
-        return "completed", finish, None, answer
+            return _Ending("failed", finish, failure, answer)
+        return _Ending("completed", finish, None, answer)
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """How a run ends, as far as it is known."""
+
+    status: RunStatus
+    finish_reason: FinishReason
+    failure: RunFailure | None
+    answer: Any
+
+    def failed_by(self, error: HayrunnerError) -> "_Ending":
+        """The same, failed by what went wrong at its end; an earlier failure stands."""
+        if self.failure is not None:
+            return self
+        return _Ending("failed", "error", _failure(error), self.answer)
+
+    def events(self, usage: Usage) -> list[StreamEvent]:
+        """The last events but `stream_end`. A cancelled run has no error."""
+        end = MessageEnd(finish_reason=self.finish_reason, usage=usage)
+        failure = self.failure
+        if failure is None or failure.code == "cancelled":
+            return [end]
+        error = Error(
+            error_code=failure.code,
+            error_message=failure.message,
+            retryable=failure.retryable,
+            ref=failure.ref,
+        )
+        return [error, end]
 
 
 def _partial(run: RunContext) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from hayrunner.errors import UnsupportedOption
+from hayrunner_contracts.documents import Document
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.options import NamedTool, RunOptions, ToolChoice
 
@@ -14,15 +15,7 @@ __all__ = ["DEFAULT_INVALID_TOOL_CALL_RETRIES", "Parameters", "RunSettings", "re
 DEFAULT_INVALID_TOOL_CALL_RETRIES = 2
 
 # Options of the contract that this version does not honour yet: refused, never dropped.
-_NOT_YET = (
-    "documents",
-    "tool_choice_every_step",
-    "tool_context",
-    "hooks",
-    "token_budget",
-    "then_format",
-    "on_busy_thread",
-)
+_NOT_YET = ("then_format", "on_busy_thread")
 
 # `max_turns: null` removes the limit; the deadline and the author's own hooks remain.
 _UNLIMITED = 2**31 - 1
@@ -55,9 +48,14 @@ class RunSettings:
     history: list[ChatMessage] | None = None
     memory: bool = True
     parameters: Parameters = field(default_factory=Parameters)
+    documents: list[Document] = field(default_factory=list[Document])
     tool_choice: ToolChoice | UnsetType | None = UNSET
+    tool_choice_every_step: bool = False
+    tool_context: dict[str, Any] = field(default_factory=dict[str, Any])
     tool_concurrency: int = 1
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
+    token_budget: int | None = None
+    hook_names: list[str] = field(default_factory=list[str])
     record_content_telemetry: bool = False
 
     @property
@@ -74,30 +72,51 @@ def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
         if getattr(options, name) is not UNSET:
             raise UnsupportedOption(name, "this worker's version does not support it")
     history = None if options.history is UNSET else options.history or []
-    concurrency = _or(options.tool_concurrency, defaults.tool_concurrency, cleared=1)
-    return replace(
+    resolved = replace(
         defaults,
         max_turns=_or(options.max_turns, defaults.max_turns, cleared=_UNLIMITED),
         preamble=defaults.preamble if options.preamble is UNSET else options.preamble,
         history=history,
-        memory=history is None and bool(_or(options.memory, defaults.memory, cleared=True)),
+        memory=history is None and _or(options.memory, defaults.memory, cleared=True),
         parameters=Parameters(
             replace=options.replace_params,
             merge=options.merge_params,
             temperature=options.temperature,
             max_tokens=options.max_tokens,
         ),
+        documents=_documents(defaults.documents, options.documents),
+        token_budget=_or(options.token_budget, defaults.token_budget, cleared=None),
+        hook_names=_or(options.hooks, [], cleared=[]),
+        record_content_telemetry=_or(
+            options.record_content_telemetry, defaults.record_content_telemetry, cleared=False
+        ),
+    )
+    return _resolve_tools(resolved, options)
+
+
+def _resolve_tools(defaults: RunSettings, options: RunOptions) -> RunSettings:
+    concurrency = _or(options.tool_concurrency, defaults.tool_concurrency, cleared=1)
+    return replace(
+        defaults,
         tool_choice=defaults.tool_choice if options.tool_choice is UNSET else options.tool_choice,
+        tool_choice_every_step=_or(
+            options.tool_choice_every_step, defaults.tool_choice_every_step, cleared=False
+        ),
+        tool_context=_or(options.tool_context, defaults.tool_context, cleared={}),
         tool_concurrency=max(1, concurrency),
         max_invalid_tool_call_retries=_or(
             options.max_invalid_tool_call_retries,
             defaults.max_invalid_tool_call_retries,
             cleared=0,
         ),
-        record_content_telemetry=bool(
-            _or(options.record_content_telemetry, defaults.record_content_telemetry, cleared=False)
-        ),
     )
+
+
+def _documents(own: list[Document], given: list[Document] | UnsetType | None) -> list[Document]:
+    """A request's documents come after the agent's own; null means none at all."""
+    if given is UNSET:
+        return own
+    return [] if given is None else [*own, *given]
 
 
 def _or(value: _T | UnsetType | None, default: _T, *, cleared: _T) -> _T:

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from hayrunner.adapters.body import RunBody, loop_body
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import as_chat_messages
 from hayrunner.adapters.loop import LoopAgent, loop_agent
+from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.pipelines import PipelineAdapter, only_agent
 from hayrunner.adapters.run import Messages
 from hayrunner.adapters.session import LoopSession
@@ -72,22 +73,16 @@ class Stream:
         self,
         messages: Messages,
         *,
-        settings: RunSettings | None = None,
-        message_id: str | None = None,
-        agent_name: str = "agent",
-        thread_id: str | None = None,
+        new_run: Callable[[EventSink], RunContext] | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
         """Every event of the run, numbered from 1: `message_start` first, `stream_end` last.
 
         Failures are events, not exceptions. Closing the iterator cancels the run: its provider
-        connection is closed, and what there is of the message is stored.
+        connection is closed, and what there is of the message is stored. `new_run` makes the
+        run's context; one with the agent's own settings, if it is not given.
         """
         sink = _QueueSink()
-        run = RunContext(
-            message_id=message_id or str(uuid.uuid4()),
-            settings=settings or self._own_settings(),
-            sink=sink,
-        )
+        run = (new_run or self._new_run)(sink)
         asked = as_chat_messages(messages)
         writer = None
         if self.storage is not None and run.settings.memory:
@@ -103,7 +98,7 @@ class Stream:
         seq = 1
         try:
             yield MessageStart(
-                seq=seq, message_id=run.message_id, agent=agent_name, thread_id=thread_id
+                seq=seq, message_id=run.message_id, agent=run.agent, thread_id=run.thread_id
             )
             async for event in sink:
                 seq += 1
@@ -116,13 +111,14 @@ class Stream:
             session.stop("cancelled", "the consumer closed the stream")
             await asyncio.wait([task])
 
-    def _own_settings(self) -> RunSettings:
-        if self._loop is None:
-            return RunSettings()
-        return RunSettings(
-            max_turns=self._loop.own_max_turns,
-            tool_concurrency=self._loop.tool_concurrency_limit,
-        )
+    def _new_run(self, sink: EventSink) -> RunContext:
+        settings = RunSettings()
+        if self._loop is not None:
+            settings = RunSettings(
+                max_turns=self._loop.own_max_turns,
+                tool_concurrency=self._loop.tool_concurrency_limit,
+            )
+        return RunContext(message_id=str(uuid.uuid4()), settings=settings, sink=sink)
 
     def body(
         self,

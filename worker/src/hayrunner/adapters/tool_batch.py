@@ -6,10 +6,13 @@ tool's exception and arguments into logs and results. The pieces of it that know
 """
 
 import asyncio
+import contextvars
+import copy
+import functools
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from haystack import tracing
@@ -19,10 +22,14 @@ from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
 from hayrunner.adapters import haystack_internals as internals
-from hayrunner.adapters.normalize import INVALID_ARGUMENTS
-from hayrunner.errors import HayrunnerError, ToolError
+from hayrunner.adapters.context import RunContext
+from hayrunner.adapters.convert import to_wire_parts
+from hayrunner.errors import HayrunnerError, HookStopped, ToolError
+from hayrunner.hooks import PendingCall, Skip, ToolResult
+from hayrunner.tool_context import ToolCallInfo, set_tool_call
+from hayrunner_contracts.events import Data
 
-__all__ = ["ToolBatch", "invalid_call_feedback"]
+__all__ = ["ToolBatch"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,30 +38,39 @@ logger = logging.getLogger(__name__)
 class ToolBatch:
     """The calls of one step that are to be run.
 
-    `concurrency` is how many run at once. Calls that read `State` run after those of the same
-    step that write it, whatever their order.
+    `settings.tool_concurrency` of them run at once, started in call order. Calls that read
+    `State` run after those of the same step that write it, whatever their order.
+
+    After `run`: `executed` has the call as it was really run, by id; `stopped` is what a hook
+    ended the run with: calls that had not started by then were dropped, running ones drained.
     """
 
+    run_context: RunContext
     calls: list[ToolCall]
     tools: Mapping[str, Tool]
     state: State
-    concurrency: int
     raise_on_failure: bool = False
+    executed: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    stopped: HookStopped | None = None
 
-    async def run(self) -> list[ChatMessage]:
-        """One tool message per call, in call order. A tool's failure is a message, too."""
+    async def run(self) -> list[ChatMessage | None]:
+        """One tool message per call, in call order; None for a call that was dropped. A tool's
+        failure is a message, too."""
         calls = self.calls
         tools = [self.tools[call.tool_name] for call in calls]
         results: list[ChatMessage | None] = [None] * len(calls)
-        slots = asyncio.Semaphore(self.concurrency)
+        slots = asyncio.Semaphore(self.run_context.settings.tool_concurrency)
         parent = tracing.tracer.current_span()
         for group in internals.schedule_tool_calls(calls, tools):
             outcomes = await self._gather(
-                [self._invoke(calls[i], tools[i], slots, parent) for i in group]
+                [self._turn(calls[i], tools[i], slots, parent) for i in group]
             )
             for i, outcome in zip(group, outcomes, strict=True):
-                results[i] = self._message(calls[i], tools[i], outcome)
-        return [message for message in results if message is not None]
+                if outcome is not None:
+                    results[i], result = outcome
+                    if not isinstance(result, _Failure):
+                        internals.merge_tool_outputs(tools[i], result, self.state)
+        return results
 
     @staticmethod
     async def _gather(work: list[Any]) -> list[Any]:
@@ -69,22 +85,105 @@ class ToolBatch:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _invoke(
+    async def _turn(
         self, call: ToolCall, tool: Tool, slots: asyncio.Semaphore, parent: Any
-    ) -> Any:
+    ) -> tuple[ChatMessage, Any] | None:
         async with slots:
-            arguments = internals.prepare_tool_args(
-                tool=tool, tool_call_arguments=call.arguments, state=self.state
+            if self.stopped is not None:
+                return None
+            try:
+                return await self._call(call, tool, parent)
+            except HookStopped as stop:
+                # Those that run already go on to their end; those that wait are dropped.
+                self.stopped = self.stopped or stop
+                return None
+
+    async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> tuple[ChatMessage, Any]:
+        hooks = self.run_context.hooks
+        if hooks.watches("on_tool_call"):
+            decided = await hooks.tool_call(
+                PendingCall(
+                    tool_call_id=call.id or "",
+                    tool_name=call.tool_name,
+                    tool_input=copy.deepcopy(call.arguments),
+                )
             )
-            with internals.create_tool_span(tool, call, parent) as span:
-                span.set_content_tag("haystack.agent.step.tool.input", call.arguments)
-                try:
-                    result = await tool.invoke_async(**arguments)
-                except ToolInvocationError as error:
-                    span.set_tag("haystack.tool.error", True)
-                    return self._failed(call, error)
-                span.set_content_tag("haystack.agent.step.tool.output", result)
-                return result
+            if isinstance(decided, Skip):
+                failure = _Failure(decided.reason)
+                return self._message(call, tool, failure), failure
+            call = ToolCall(
+                tool_name=call.tool_name,
+                arguments=dict(decided.tool_input),
+                id=call.id,
+                extra=call.extra,
+            )
+        self.executed[call.id or ""] = call
+        result = await self._invoke(call, tool, parent)
+        message = self._message(call, tool, result)
+        if hooks.watches("on_tool_result"):
+            message = await self._shown(call, message)
+        return message, result
+
+    async def _shown(self, call: ToolCall, message: ChatMessage) -> ChatMessage:
+        """The message as the hooks want the model to see it."""
+        told = message.tool_call_results[0]
+        result = ToolResult(
+            tool_call_id=call.id or "",
+            tool_name=call.tool_name,
+            tool_input=call.arguments,
+            output=to_wire_parts(told.result),
+            is_error=told.error,
+        )
+        shown = await self.run_context.hooks.tool_result(result)
+        if shown is result:
+            return message
+        return ChatMessage.from_tool(
+            tool_result=str(shown.output), origin=call, error=shown.is_error
+        )
+
+    async def _invoke(self, call: ToolCall, tool: Tool, parent: Any) -> Any:
+        arguments = internals.prepare_tool_args(
+            tool=tool, tool_call_arguments=call.arguments, state=self.state
+        )
+        with internals.create_tool_span(tool, call, parent) as span:
+            span.set_content_tag("haystack.agent.step.tool.input", call.arguments)
+            set_tool_call(self._info(call))
+            try:
+                result = await self._await_tool(tool, arguments)
+            except ToolInvocationError as error:
+                span.set_tag("haystack.tool.error", True)
+                return self._failed(call, error)
+            span.set_content_tag("haystack.agent.step.tool.output", result)
+            return result
+
+    async def _await_tool(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        own = type(tool).invoke_async is not Tool.invoke_async
+        if own or tool.async_function is not None or self.run_context.executor is None:
+            return await tool.invoke_async(**arguments)
+        # Not the loop's own threads: a tool that blocks would hold up name lookups with it.
+        context = contextvars.copy_context()
+        call = functools.partial(context.run, functools.partial(tool.invoke, **arguments))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.run_context.executor, call)
+
+    def _info(self, call: ToolCall) -> ToolCallInfo:
+        run = self.run_context
+
+        async def publish(event: Data) -> None:
+            await run.emit([event])
+
+        return ToolCallInfo(
+            message_id=run.message_id,
+            agent=run.agent,
+            thread_id=run.thread_id,
+            user=run.user,
+            step=run.normalizer.step,
+            tool_call_id=call.id or "",
+            tool_name=call.tool_name,
+            tool_context=copy.deepcopy(run.settings.tool_context),
+            publish=publish,
+            loop=asyncio.get_running_loop(),
+        )
 
     def _failed(self, call: ToolCall, error: ToolInvocationError) -> "_Failure":
         # The exception's text holds the arguments, and whatever the tool put into it: it goes
@@ -103,7 +202,6 @@ class ToolBatch:
     def _message(self, call: ToolCall, tool: Tool, outcome: Any) -> ChatMessage:
         if isinstance(outcome, _Failure):
             return ChatMessage.from_tool(tool_result=outcome.text, origin=call, error=True)
-        internals.merge_tool_outputs(tool, outcome, self.state)
         return internals.build_tool_message(
             outcome, call, tool, raise_on_failure=self.raise_on_failure
         )
@@ -112,16 +210,3 @@ class ToolBatch:
 @dataclass(frozen=True)
 class _Failure:
     text: str
-
-
-def invalid_call_feedback(call: ToolCall, tools: Mapping[str, Tool]) -> str | None:
-    """What the model is told of a call that cannot be run; None where it can."""
-    if (call.extra or {}).get(INVALID_ARGUMENTS) is not None:
-        return (
-            "This call was not run: its arguments are not a JSON object. "
-            "Call the tool again with arguments that are one."
-        )
-    if call.tool_name not in tools:
-        known = ", ".join(sorted(tools)) or "none"
-        return f"This call was not run: there is no tool of that name. The tools are: {known}."
-    return None

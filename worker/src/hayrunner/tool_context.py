@@ -1,0 +1,59 @@
+"""What a tool can learn of the run it is called in, and tell its consumer."""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hayrunner_contracts.events import Data
+
+__all__ = ["ToolCallInfo", "current_tool_call", "set_tool_call"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallInfo:
+    """The call that a tool is running for.
+
+    `tool_context` is this call's own copy of what the request gave under that name. The
+    `idempotency_key` is the same whenever this call is run again, so that a tool can make
+    whatever it does happen once.
+    """
+
+    message_id: str
+    agent: str
+    step: int
+    tool_call_id: str
+    tool_name: str
+    thread_id: str | None = None
+    user: str | None = None
+    tool_context: dict[str, Any] = field(default_factory=dict[str, Any])
+    publish: Callable[[Data], Awaitable[None]] | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        return f"{self.message_id}:{self.step}:{self.tool_call_id}"
+
+    async def emit(self, data_type: str, data: Any = None) -> None:
+        """Publish a `data` event to the run's consumers, from an async tool."""
+        if self.publish is not None:
+            await self.publish(Data(data_type=data_type, data=data, step=self.step))
+
+    def emit_from_thread(self, data_type: str, data: Any = None) -> None:
+        """The same from a sync tool, which runs in a thread: returns once it was taken."""
+        if self.loop is not None:
+            asyncio.run_coroutine_threadsafe(self.emit(data_type, data), self.loop).result()
+
+
+_current: contextvars.ContextVar[ToolCallInfo] = contextvars.ContextVar("hayrunner_tool_call")
+
+
+def current_tool_call() -> ToolCallInfo:
+    """The call that the running tool was called for; `LookupError` outside of one."""
+    return _current.get()
+
+
+def set_tool_call(info: ToolCallInfo) -> contextvars.Token[ToolCallInfo]:
+    """For the loop: make `info` the current call of this task."""
+    return _current.set(info)
