@@ -97,7 +97,7 @@ async def test_an_unexpected_exception_becomes_a_reference(
 
     _, generator = await provide([call_turn(("add", {"a": 1})), text_turn("1")])
 
-    told = await tell(agent_over(generator, tools=[add], hooks=raising(point)))
+    told = await tell(agent_over(generator, tools=[add], default_hooks=raising(point)))
 
     (error,) = told.of(Error)
     assert (error.error_code, told.outcome.finish_reason) == ("internal", "error")

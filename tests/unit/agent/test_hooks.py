@@ -43,7 +43,7 @@ async def test_hooks_run_at_every_point_in_both_modes(provide: Provide) -> None:
 
         return noted
 
-    agent = agent_over(generator, tools=[add], hooks={point: [note(point)] for point in POINTS})
+    agent = agent_over(generator, tools=[add], default_hooks={point: [note(point)] for point in POINTS})
     loop = ["before_run", "before_llm", "before_tool", "after_tool", "before_llm", "on_exit"]
 
     await tell(agent)
@@ -81,7 +81,7 @@ async def test_a_rejected_call_has_an_output_only(provide: Provide) -> None:
     provider, generator = await provide([TWO_CALLS, text_turn("done")], turn_of=_by_tool_messages)
     hooks = confirming(ConfirmationUIResult("reject"), ConfirmationUIResult("confirm"))
 
-    told = await tell(agent_over(generator, tools=[add], hooks=hooks))
+    told = await tell(agent_over(generator, tools=[add], default_hooks=hooks))
 
     (rejection, was_error), second = outputs_of(told.events)
     assert "reject" in rejection
@@ -96,7 +96,7 @@ async def test_a_rejected_call_has_an_output_only(provide: Provide) -> None:
 async def test_when_all_calls_are_rejected_the_model_is_told_and_answers(provide: Provide) -> None:
     _, generator = await provide([TWO_CALLS, text_turn("fine")], turn_of=_by_tool_messages)
     hooks = confirming(ConfirmationUIResult("reject"), ConfirmationUIResult("reject"))
-    told = await tell(agent_over(generator, tools=[add], hooks=hooks))
+    told = await tell(agent_over(generator, tools=[add], default_hooks=hooks))
     assert [is_error for _, is_error in outputs_of(told.events)] == [True, True]
     assert told.of(ToolExecutionCommitted) == []
     assert told.outcome.answer == "fine"
@@ -109,7 +109,7 @@ async def test_modified_arguments_are_the_committed_ones(provide: Provide) -> No
         ConfirmationUIResult("confirm"),
     )
 
-    told = await tell(agent_over(generator, tools=[add], hooks=hooks))
+    told = await tell(agent_over(generator, tools=[add], default_hooks=hooks))
 
     written = [event.tool_input for event in told.of(ToolInputComplete)]
     committed = [event.tool_input for event in told.of(ToolExecutionCommitted)]
@@ -129,7 +129,7 @@ async def test_the_budget_hook_ends_the_run_with_its_own_code(provide: Provide, 
     provider, generator = await provide([TWO_CALLS, text_turn("done")])
     hooks = {"before_llm": [TokenBudgetHook(max_total_tokens=15, add_final_message=True)]}
 
-    told = await tell(agent_over(generator, tools=[add], hooks=hooks), mode=mode, tools=True)
+    told = await tell(agent_over(generator, tools=[add], default_hooks=hooks), mode=mode, tools=True)
 
     assert len(provider.requests) == 1
     assert (told.outcome.status, told.code) == ("failed", "budget_exceeded")
@@ -144,7 +144,7 @@ async def test_a_hook_that_stops_the_run_gives_its_reason(provide: Provide) -> N
         state.set("stop_run", "closing time")
 
     provider, generator = await provide([text_turn("Hello")])
-    agent = agent_over(generator, hooks={"before_llm": [stop]}, response_format={"type": "object"})
+    agent = agent_over(generator, default_hooks={"before_llm": [stop]}, response_format={"type": "object"})
 
     told = await tell(agent)
 
@@ -170,7 +170,7 @@ async def test_what_after_tool_redacts_is_shown_to_nobody(provide: Provide) -> N
 
     provider, generator = await provide([call_turn(("look_up", {"name": "Ann"})), text_turn("ok")])
 
-    told = await tell(agent_over(generator, tools=[look_up], hooks={"after_tool": [redact]}))
+    told = await tell(agent_over(generator, tools=[look_up], default_hooks={"after_tool": [redact]}))
 
     assert outputs_of(told.events) == [("[redacted]", False)]
     assert provider.requests[1].body["messages"][-1]["content"] == "[redacted]"
@@ -185,7 +185,7 @@ async def test_a_result_that_a_hook_takes_out_is_shown_as_nothing(provide: Provi
         state.set("messages", messages, handler_override=replace_values)
 
     _, generator = await provide([call_turn(("add", {"a": 1, "b": 2})), text_turn("ok")])
-    told = await tell(agent_over(generator, tools=[add], hooks={"after_tool": [drop]}))
+    told = await tell(agent_over(generator, tools=[add], default_hooks={"after_tool": [drop]}))
     assert [event.tool_output for event in told.of(ToolOutput)] == [""]
 
 
@@ -201,7 +201,7 @@ async def test_on_exit_may_keep_the_run_going_and_its_message_is_history(provide
 
     provider, generator = await provide([text_turn("Hello"), text_turn("Yes.")])
 
-    told = await tell(agent_over(generator, hooks={"on_exit": [once_more]}))
+    told = await tell(agent_over(generator, default_hooks={"on_exit": [once_more]}))
 
     assert len(provider.requests) == 2
     assert told.text == "HelloYes."
@@ -216,7 +216,7 @@ async def test_on_exit_cannot_loop_past_max_turns(provide: Provide) -> None:
         state.set("continue_run", True)
 
     provider, generator = await provide([text_turn("Hello")])
-    told = await tell(agent_over(generator, hooks={"on_exit": [forever]}))
+    told = await tell(agent_over(generator, default_hooks={"on_exit": [forever]}))
     assert (told.code, len(provider.requests)) == ("max_turns", 6)
 
 
@@ -227,7 +227,7 @@ async def test_a_before_run_hook_may_rewrite_the_conversation(provide: Provide) 
         state.set("messages", messages, handler_override=replace_values)
 
     provider, generator = await provide([text_turn("Hello")])
-    told = await tell(agent_over(generator, hooks={"before_run": [brief]}), "hi")
+    told = await tell(agent_over(generator, default_hooks={"before_run": [brief]}), "hi")
     assert provider.requests[0].body["messages"] == [{"role": "user", "content": "in one word: hi"}]
     assert told.roles == ["assistant"]
 
@@ -242,7 +242,7 @@ async def test_a_hook_that_compacts_the_conversation_does_not_shorten_history(
             state.set("messages", [summary], handler_override=replace_values)
 
     provider, generator = await provide([TWO_CALLS, text_turn("done")], turn_of=_by_summary)
-    agent = agent_over(generator, tools=[add], hooks={"before_llm": [keep_the_last]})
+    agent = agent_over(generator, tools=[add], default_hooks={"before_llm": [keep_the_last]})
 
     told = await tell(agent)
 

@@ -147,14 +147,9 @@ async def test_memory_false_neither_loads_nor_saves(provide: Provide) -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        {"documents": []},
-        {"tool_choice_every_step": True},
-        {"tool_context": {}},
         {"hooks": ["audit"]},
-        {"token_budget": 5},
         {"then_format": {"type": "object"}},
         {"on_busy_thread": "wait"},
-        {"documents": None},
     ],
     ids=lambda option: next(iter(option)),
 )

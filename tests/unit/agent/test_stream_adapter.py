@@ -41,7 +41,7 @@ async def test_a_stream_is_numbered_and_framed(provide: Provide) -> None:
     _, generator = await provide([text_turn("Hel", "lo")])
     stream = Stream(HaystackAgent(chat_generator=generator))
 
-    events = await collect(stream.stream("hi", agent_name="greeter", thread_id="t"))
+    events = await collect(stream.stream("hi"))
 
     assert kinds(events) == [
         "MessageStart",
@@ -53,7 +53,7 @@ async def test_a_stream_is_numbered_and_framed(provide: Provide) -> None:
     ]
     start = events[0]
     assert isinstance(start, MessageStart)
-    assert (start.agent, start.thread_id) == ("greeter", "t")
+    assert (start.agent, start.thread_id) == ("agent", None)
     assert len(start.message_id) == 36
 
 

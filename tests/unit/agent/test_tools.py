@@ -139,13 +139,14 @@ async def test_what_a_tool_error_says_is_told_to_the_model(
     assert [r for r in caplog.records if r.name.startswith("hayrunner")] == []
 
 
-async def test_arguments_that_do_not_fit_the_function_are_a_failure_of_the_call(
-    provide: Provide,
-) -> None:
+async def test_arguments_that_do_not_satisfy_the_schema_are_not_run(provide: Provide) -> None:
     _, generator = await provide(turns(("add", {"a": 1})))
     told = await tell(agent_over(generator, tools=[add]))
     ((output, is_error),) = outputs_of(told.events)
-    assert output.startswith("The tool add failed (ref ")
+    assert output == (
+        "This call was not run: its arguments do not satisfy the tool's schema: at the root: "
+        "'b' is a required property. Call the tool again with arguments that do."
+    )
     assert is_error
 
 
