@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from hayrunner.adapters.body import RunBody, loop_body
 from hayrunner.adapters.loop import loop_agent
-from hayrunner.adapters.settings import RunSettings
+from hayrunner.adapters.settings import LOOPLESS_OPTIONS, RunSettings
 from hayrunner.adapters.stream import Stream
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.agent import Agent
@@ -19,9 +19,6 @@ from hayrunner_contracts.errors import InvalidRequest
 from hayrunner_contracts.options import RunOptions
 
 __all__ = ["HaystackAgentAdapter", "PipelineAgent"]
-
-# What a run of a pipeline can honour: the rest is decided by its components.
-_PIPELINE_OPTIONS = frozenset({"history", "memory", "deadline", "record_content_telemetry"})
 
 
 class HaystackAgentAdapter(Agent):
@@ -71,7 +68,7 @@ class PipelineAgent(Agent):
 
     def check_options(self, options: RunOptions) -> None:
         for name in options.__struct_fields__:
-            if name not in _PIPELINE_OPTIONS and getattr(options, name) is not UNSET:
+            if name not in LOOPLESS_OPTIONS and getattr(options, name) is not UNSET:
                 raise UnsupportedOption(name, "this agent is a pipeline, which decides that itself")
 
     async def warm_up(self) -> None:

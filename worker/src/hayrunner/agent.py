@@ -21,7 +21,9 @@ from hayrunner.adapters.run import Messages, Run
 from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.settings import (
     DEFAULT_INVALID_TOOL_CALL_RETRIES,
+    LOOPLESS_OPTIONS,
     RunSettings,
+    refuse_options,
     resolve_settings,
 )
 from hayrunner.adapters.stream import Stream
@@ -319,6 +321,9 @@ def _foreign_body(
     """An author's own adapter is called as it is: its answer is the run's."""
 
     async def body(run: RunContext) -> Any:
+        refuse_options(
+            run.settings, LOOPLESS_OPTIONS, "the agent's own run adapter decides that itself"
+        )
         wanted = None if form is None else form.model or form.schema
         answer = await adapter.run(messages, system_prompt=prompt, response_format=wanted)
         run.finish_reason = "stop"

@@ -112,7 +112,12 @@ class HookStopped(RunStopped):
 
 
 class HookFailed(HayrunnerError):
-    """A hook raised, or returned what its point does not know. The run ends, failed."""
+    """A hook raised, or returned what its point does not know. The run ends, failed. `ref` is
+    what the log has where it raised."""
+
+    def __init__(self, message: str, *, ref: str | None = None) -> None:
+        super().__init__(message)
+        self.ref = ref
 
 
 class BudgetSpent(RunStopped):

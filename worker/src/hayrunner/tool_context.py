@@ -36,14 +36,21 @@ class ToolCallInfo:
         return f"{self.message_id}:{self.step}:{self.tool_call_id}"
 
     async def emit(self, data_type: str, data: Any = None) -> None:
-        """Publish a `data` event to the run's consumers, from an async tool."""
+        """Publish a `data` event to the run's consumers, from an async tool. Nothing is published
+        once the run has ended."""
         if self.publish is not None:
             await self.publish(Data(data_type=data_type, data=data, step=self.step))
 
     def emit_from_thread(self, data_type: str, data: Any = None) -> None:
-        """The same from a sync tool, which runs in a thread: returns once it was taken."""
-        if self.loop is not None:
-            asyncio.run_coroutine_threadsafe(self.emit(data_type, data), self.loop).result()
+        """The same from a sync tool, which runs in a thread: returns once it was taken.
+
+        `RuntimeError` on the event loop's own thread, which would wait for itself.
+        """
+        if self.loop is None:
+            return
+        if self.loop is asyncio._get_running_loop():  # pyright: ignore[reportPrivateUsage]
+            raise RuntimeError("an async tool publishes with `await emit(...)`")
+        asyncio.run_coroutine_threadsafe(self.emit(data_type, data), self.loop).result()
 
 
 _current: contextvars.ContextVar[ToolCallInfo] = contextvars.ContextVar("hayrunner_tool_call")

@@ -6,12 +6,14 @@ from typing import Any
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools import Tool
 from jsonschema import Draft202012Validator
+from msgspec import UnsetType
 from referencing import Registry
 
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.normalize import INVALID_ARGUMENTS
 from hayrunner.errors import InvalidToolCall
 from hayrunner.hooks import Fail, InvalidCall, Repair, Retry, Skip
+from hayrunner_contracts.options import ToolChoice
 
 __all__ = ["CheckedCalls", "problem_of", "with_calls"]
 
@@ -22,12 +24,20 @@ _KEPT = "_hayrunner_validator"
 class CheckedCalls:
     """The calls of one step, sorted into those to run and those that get an answer instead.
 
+    `tools` and `tool_choice` are those of the model call that made them.
+
     `runnable` may hold repaired calls; `answers` has the text for every other one, by id.
     """
 
-    def __init__(self, run: RunContext, tools: Mapping[str, Tool]) -> None:
+    def __init__(
+        self,
+        run: RunContext,
+        tools: Mapping[str, Tool],
+        tool_choice: ToolChoice | UnsetType | None,
+    ) -> None:
         self._run = run
         self._tools = tools
+        self._tool_choice = tool_choice
         self.runnable: list[ToolCall] = []
         self.answers: dict[str | None, str] = {}
         self.repaired: dict[str | None, ToolCall] = {}
@@ -78,8 +88,8 @@ class CheckedCalls:
         return True
 
     def _problem(self, call: ToolCall) -> str | None:
-        if self._run.settings.tool_choice == "none":
-            return "This call was not run: tools may not be called in this run."
+        if self._tool_choice == "none":
+            return "This call was not run: tools may not be called now."
         return problem_of(call, self._tools)
 
     def _left(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from haystack.dataclasses import ChatMessage
 
+from hayrunner.adapters.convert import WireMessages
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
@@ -36,6 +37,7 @@ class RunContext:
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
     agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
+    `ended` is set before the last events: a tool's thread may live on, and is not heard then.
     """
 
     message_id: str
@@ -58,7 +60,9 @@ class RunContext:
     stop_reason: str | None = None
     streaming: asyncio.Task[Any] | None = None
     delta_error: HayrunnerError | None = None
+    ended: bool = False
     unsent: deque[StreamEvent] = field(default_factory=deque[StreamEvent])
+    to_wire: WireMessages = field(default_factory=WireMessages)
 
     async def emit(self, events: Iterable[StreamEvent]) -> None:
         """Give events to the sink, in order; waits where the sink does.

@@ -9,6 +9,7 @@ from haystack.dataclasses import ChatMessage, ChatRole, ToolCall, ToolCallResult
 from hayrunner_contracts import messages as wire
 
 __all__ = [
+    "WireMessages",
     "as_chat_messages",
     "from_wire",
     "merge_same_role",
@@ -29,6 +30,24 @@ def to_wire(message: ChatMessage) -> wire.ChatMessage:
     """The wire form. Values in `meta` or `extra` that JSON has no form for become their text."""
     plain = msgspec.to_builtins(message.to_dict(), enc_hook=_as_text, str_keys=True)
     return msgspec.convert(plain, wire.ChatMessage)
+
+
+class WireMessages:
+    """The wire forms of a run's messages, each made once: a conversation is asked for at every
+    step, and all but its end is what it was."""
+
+    def __init__(self) -> None:
+        # With the message itself, so that its id stays its own.
+        self._made: dict[int, tuple[ChatMessage, wire.ChatMessage]] = {}
+
+    def __call__(self, messages: Iterable[ChatMessage]) -> list[wire.ChatMessage]:
+        return [self._one(message) for message in messages]
+
+    def _one(self, message: ChatMessage) -> wire.ChatMessage:
+        made = self._made.get(id(message))
+        if made is None:
+            made = self._made[id(message)] = (message, to_wire(message))
+        return made[1]
 
 
 def to_wire_parts(result: Any) -> str | list[dict[str, Any]]:

@@ -3,13 +3,13 @@
 import copy
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from hayrunner.errors import HookFailed, HookStopped
+from hayrunner.errors import ConfigurationError, HayrunnerError, HookFailed, HookStopped
 from hayrunner.hooks import (
     Fail,
     HookRun,
@@ -86,9 +86,9 @@ class HookChain:
         user: str | None = None,
         tool_context: Mapping[str, Any] | None = None,
     ) -> None:
-        self._hooks = tuple(hooks)
-        self._asked: dict[str, list[Callable[..., Any]]] = {}
+        self._asked: dict[str, list[Callable[..., Awaitable[Any]]]] = {}
         for hook in hooks:
+            _check(hook)
             for name in _POINTS:
                 if getattr(type(hook), name) is not getattr(RunHooks, name):
                     self._asked.setdefault(name, []).append(getattr(hook, name))
@@ -114,14 +114,12 @@ class HookChain:
         for method in self._asked.get("on_run_start", ()):
             await self._ask(method)
 
-    async def model_call(self, call: Callable[[], ModelCall]) -> MergedPatch | None:
-        """The merged patch for a model call; None where nobody is asked."""
-        methods = self._asked.get("on_model_call")
-        if not methods:
-            return None
-        merged = MergedPatch()
-        for method in methods:
-            if (patch := await self._ask(method, call(), known=(Patch,))) is not None:
+    async def model_call(self, call: ModelCall) -> MergedPatch | None:
+        """The merged patch for a model call; None where there is none."""
+        merged: MergedPatch | None = None
+        for method in self._asked.get("on_model_call", ()):
+            if (patch := await self._ask(method, call, known=(Patch,))) is not None:
+                merged = merged or MergedPatch()
                 merged.add(patch)
         return merged
 
@@ -151,17 +149,15 @@ class HookChain:
         return None
 
     async def tool_call(self, call: PendingCall) -> PendingCall | Skip:
-        """The call as it is to be run, or why it is not."""
+        """The call as it is to be run, or why it is not; `call` itself where nobody rewrote it."""
         for method in self._asked.get("on_tool_call", ()):
-            action = await self._ask(method, call, known=(Rewrite, Skip))
+            # A copy: what a hook does not return as a `Rewrite` changes nothing.
+            shown = replace(call, tool_input=copy.deepcopy(dict(call.tool_input)))
+            action = await self._ask(method, shown, known=(Rewrite, Skip))
             if isinstance(action, Skip):
                 return action
             if isinstance(action, Rewrite):
-                call = PendingCall(
-                    tool_call_id=call.tool_call_id,
-                    tool_name=call.tool_name,
-                    tool_input=dict(action.tool_input),
-                )
+                call = replace(call, tool_input=dict(action.tool_input))
         return call
 
     async def tool_result(self, result: ToolResult) -> ToolResult:
@@ -170,44 +166,61 @@ class HookChain:
             action = await self._ask(method, result, known=(RewriteResult,))
             if action is not None:
                 error = result.is_error if action.is_error is None else action.is_error
-                result = ToolResult(
-                    tool_call_id=result.tool_call_id,
-                    tool_name=result.tool_name,
-                    tool_input=result.tool_input,
-                    output=action.output,
-                    is_error=error,
-                )
+                result = replace(result, output=action.output, is_error=error)
         return result
 
     async def run_end(self, end: RunEnd) -> None:
+        """Tell every hook, also after one of them failed; the first failure is raised then."""
+        failure: HayrunnerError | None = None
         for method in self._asked.get("on_run_end", ()):
-            await self._ask(method, end)
+            try:
+                await self._ask(method, end, may_stop=False)
+            except HayrunnerError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     async def _ask(
-        self, method: Callable[..., Any], *args: Any, known: tuple[type, ...] = ()
+        self,
+        method: Callable[..., Awaitable[Any]],
+        *args: Any,
+        known: tuple[type, ...] = (),
+        may_stop: bool = True,
     ) -> Any:
+        context = self._tool_context
         run = HookRun(
             **self._identity,
             step=self.step,
             usage=self.usage,
-            tool_context=copy.deepcopy(dict(self._tool_context)),
+            tool_context=copy.deepcopy(dict(context)) if context else {},
         )
-        name = f"{type(getattr(method, '__self__', method)).__name__}.{method.__name__}"
         try:
             action = await method(run, *args)
         except Exception as error:
             # Policy: fail closed. The hook's text may hold content: the log gets its type.
             ref = uuid.uuid4().hex[:12]
+            name = _name(method)
             logger.error("the hook %s raised %s (ref %s)", name, type(error).__qualname__, ref)
-            raise HookFailed(f"the hook {name} failed (ref {ref})") from error
-        if isinstance(action, Stop):
+            raise HookFailed(f"the hook {name} failed (ref {ref})", ref=ref) from error
+        if action is None or isinstance(action, known):
+            return action
+        if isinstance(action, Stop) and may_stop:
             raise HookStopped(action.reason)
-        if action is not None and not isinstance(action, known):
-            allowed = ", ".join([*(kind.__name__ for kind in known), "Stop", "None"])
-            raise HookFailed(
-                f"the hook {name} returned {type(action).__name__}; it may return {allowed}"
-            )
-        return action
+        allowed = [kind.__name__ for kind in known] + ["Stop"] * may_stop + ["None"]
+        raise HookFailed(
+            f"the hook {_name(method)} returned {type(action).__name__}; "
+            f"it may return {', '.join(allowed)}"
+        )
+
+
+def _check(hook: Any) -> None:
+    if not isinstance(hook, RunHooks):
+        kind = hook if isinstance(hook, type) else type(hook)
+        raise ConfigurationError(f"a hook is an instance of RunHooks; {kind.__qualname__} is none")
+
+
+def _name(method: Any) -> str:
+    return f"{type(getattr(method, '__self__', method)).__name__}.{method.__name__}"
 
 
 _POINTS = (

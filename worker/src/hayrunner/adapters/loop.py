@@ -22,8 +22,8 @@ from haystack.tools import Tool, flatten_tools_or_toolsets
 from hayrunner.adapters import haystack_internals as internals
 from hayrunner.adapters.call_checks import CheckedCalls, with_calls
 from hayrunner.adapters.context import RunContext, current_run
-from hayrunner.adapters.convert import to_wire, to_wire_parts
-from hayrunner.adapters.model_call import call_model, with_preamble
+from hayrunner.adapters.convert import to_wire_parts
+from hayrunner.adapters.model_call import ModelReply, call_model, with_preamble
 from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import check_tool_choice
 from hayrunner.adapters.tool_batch import ToolBatch
@@ -122,13 +122,15 @@ class _Step:
         if (reason := self.state.data.get("stop_run")) is not None:
             self.run_context.stop_reason = str(reason)
             return self._end(reason, "stopped")
-        reply = await self._call_model(tools)
+        answer = await self._call_model(tools)
+        reply = answer.message
         if await self._rejected(reply):
             return True
         if not reply.tool_calls:
             return await self._end_with_reply(reply)
+        self.run_context.tool_choice_honoured = True
         await self._hooks("before_tool")
-        exit_tool = await self._run_tools(reply, {tool.name: tool for tool in tools})
+        exit_tool = await self._run_tools(answer)
         self._count_step()
         if exit_tool is not None:
             self._end(exit_tool, "tool")
@@ -145,16 +147,15 @@ class _Step:
     async def _hooks(self, point: Any) -> None:
         await internals.run_hooks(hooks=self.agent.hooks, hook_point=point, state=self.state)
 
-    async def _call_model(self, tools: list[Tool]) -> ChatMessage:
+    async def _call_model(self, tools: list[Tool]) -> ModelReply:
         run = self.run_context
         generator = run.generator or self.agent.chat_generator
-        reply = await call_model(run, generator, self.state.data["messages"], tools)
-        if reply.tool_calls:
-            run.tool_choice_honoured = True
+        answer = await call_model(run, generator, self.state.data["messages"], tools)
+        reply = answer.message
         self.state.set("messages", [reply])
         internals.record_llm_usage(self.state, [reply])
         internals.record_context_tokens(self.state, [reply])
-        return reply
+        return answer
 
     async def _end_with_reply(self, reply: ChatMessage) -> bool:
         """A reply without tool calls ends the run, an empty one too: asking again would loop."""
@@ -197,7 +198,7 @@ class _Step:
         usage = reply.meta.get("usage")
         retry = await run.hooks.model_response(
             ModelResponse(
-                message=to_wire(reply),
+                message=run.to_wire([reply])[0],
                 finish_reason=str(reply.meta.get("finish_reason")),
                 usage=usage_from(usage) if usage else None,
             )
@@ -220,11 +221,13 @@ class _Step:
         self._count_step()
         return True
 
-    async def _run_tools(self, reply: ChatMessage, tools: Mapping[str, Tool]) -> str | None:
+    async def _run_tools(self, answer: ModelReply) -> str | None:
         """Run what `before_tool` hooks left of the reply's calls; the name of the tool that ends
         the run, if one does."""
+        reply = answer.message
+        tools = {tool.name: tool for tool in answer.tools}
         pending = _pending_calls(self.state)
-        checked = CheckedCalls(self.run_context, tools)
+        checked = CheckedCalls(self.run_context, tools, answer.tool_choice)
         await checked.check(pending)
         if checked.repaired:
             reply = self._mend(reply, checked.repaired)
@@ -235,10 +238,15 @@ class _Step:
             state=self.state,
             raise_on_failure=self.agent.raise_on_tool_invocation_failure,
         )
-        messages = await self._answers(pending, checked, batch)
-        self.state.set("messages", messages)
-        internals.record_tool_calls(self.state, messages)
-        await self._hooks("after_tool")
+        try:
+            messages = await self._answers(pending, checked, batch)
+            self.state.set("messages", messages)
+            internals.record_tool_calls(self.state, messages)
+            await self._hooks("after_tool")
+        except BaseException:
+            # The run ends, and these tools were run: that much is told, with its last events.
+            self.run_context.unsent.extend(self._committed(reply.tool_calls, batch.executed))
+            raise
         await self._report(reply.tool_calls, batch.executed)
         if batch.stopped is not None:
             raise batch.stopped
@@ -269,10 +277,13 @@ class _Step:
         """History has the calls that were run: no provider is sent arguments it cannot read."""
 
         def mend(message: ChatMessage) -> ChatMessage:
+            if not any(call.id in repaired for call in message.tool_calls):
+                return message
             return with_calls(message, [repaired.get(c.id, c) for c in message.tool_calls])
 
+        # Not the last one only: a hook may have made several messages of one.
         messages: list[ChatMessage] = self.state.data["messages"]
-        self.state.set("messages", [*messages[:-1], mend(messages[-1])], replace_values)
+        self.state.set("messages", [mend(message) for message in messages], replace_values)
         mended = mend(reply)
         history = self.run_context.new_messages
         history[:] = [mended if message is reply else message for message in history]
@@ -286,15 +297,7 @@ class _Step:
         results = _results_by_call(self.state.data["messages"])
         events: list[StreamEvent] = []
         for record, call in zip(run.normalizer.calls, announced, strict=True):
-            if ran := executed.get(call.id or ""):
-                events.append(
-                    ToolExecutionCommitted(
-                        tool_call_id=record.id,
-                        tool_name=ran.tool_name,
-                        tool_input=ran.arguments,
-                        step=run.normalizer.step,
-                    )
-                )
+            events.extend(self._committed([call], executed))
             message = results.get(call.id)
             record.answered = True
             events.append(_output(record.id, message, run.normalizer.step))
@@ -302,6 +305,21 @@ class _Step:
                 message or ChatMessage.from_tool(tool_result="", origin=call, error=False)
             )
         await run.emit(events)
+
+    def _committed(
+        self, announced: Sequence[ToolCall], executed: Mapping[str, ToolCall]
+    ) -> list[ToolExecutionCommitted]:
+        """One event for each call that was run, with the arguments really used."""
+        return [
+            ToolExecutionCommitted(
+                tool_call_id=ran.id or "",
+                tool_name=ran.tool_name,
+                tool_input=ran.arguments,
+                step=self.run_context.normalizer.step,
+            )
+            for call in announced
+            if (ran := executed.get(call.id or "")) is not None
+        ]
 
 
 def _pending_calls(state: State) -> list[ToolCall]:

@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from haystack import tracing
 from haystack.dataclasses import ChatMessage, ChatRole, StreamingChunk
@@ -12,8 +12,8 @@ from haystack.tools import Tool
 from msgspec import UNSET, UnsetType
 
 from hayrunner.adapters.context import RunContext
-from hayrunner.adapters.convert import to_wire
 from hayrunner.adapters.documents import with_documents
+from hayrunner.adapters.hook_chain import MergedPatch
 from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import (
     check_tool_choice,
@@ -25,14 +25,27 @@ from hayrunner.adapters.provider_failures import provider_failure
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.hooks import ModelCall
 from hayrunner_contracts.events import StreamEvent, ToolCallStart, ToolInputChunk
+from hayrunner_contracts.options import ToolChoice
 
-__all__ = ["call_model", "chunk_callback", "with_preamble"]
+__all__ = ["ModelReply", "call_model", "chunk_callback", "stoppable", "with_preamble"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReply:
+    """An assistant message, with the tools and the choice that this one call was made with:
+    a hook may have taken tools away."""
+
+    message: ChatMessage
+    tools: list[Tool]
+    tool_choice: ToolChoice | UnsetType | None
 
 
 async def call_model(
     run: RunContext, generator: Any, messages: list[ChatMessage], tools: list[Tool]
-) -> ChatMessage:
-    """The assistant message of the next model call, whose events have been emitted.
+) -> ModelReply:
+    """The next model call, whose events have been emitted.
 
     Raises `MaxTurnsReached` before a call beyond the limit and `BudgetSpent` before one beyond
     the token budget, `ProviderError` where the call failed, whatever exception the provider's
@@ -51,6 +64,8 @@ async def call_model(
         result = await _generate(run, prepared.generator, prepared.inputs)
         span.set_content_tag("haystack.agent.step.llm.output", result)
     replies: list[ChatMessage] = result.get("replies") or []
+    if replies:
+        await _show_unstreamed(run, replies[0])
     reply, events = normalizer.close_step(replies[0] if replies else None)
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
@@ -58,7 +73,7 @@ async def call_model(
         run.usage = run.usage + usage_from(usage)
         run.hooks.usage = run.usage
     await run.emit(events)
-    return reply
+    return ModelReply(message=reply, tools=prepared.tools, tool_choice=prepared.tool_choice)
 
 
 def _check_limits(run: RunContext) -> None:
@@ -75,6 +90,8 @@ class _Prepared:
 
     generator: Any
     inputs: dict[str, Any]
+    tools: list[Tool]
+    tool_choice: ToolChoice | UnsetType | None
 
 
 async def _prepare(
@@ -86,13 +103,7 @@ async def _prepare(
         # Asking for a tool on every step would never let the model answer.
         choice = choice if run.settings.tool_choice_every_step else "auto"
 
-    def described() -> ModelCall:
-        return ModelCall(
-            messages=[to_wire(message) for message in messages],
-            tool_names=[tool.name for tool in tools],
-        )
-
-    patch = await run.hooks.model_call(described)
+    patch = await _asked_patch(run, messages, tools)
     if patch is not None:
         documents = [*documents, *patch.documents]
         messages = with_preamble(messages, patch.preamble)
@@ -101,12 +112,23 @@ async def _prepare(
             tools = [tool for tool in tools if tool.name in patch.active_tools]
         if patch.tool_choice is not UNSET:
             choice = patch.tool_choice
-            check_tool_choice(choice, [tool.name for tool in tools])
+        check_tool_choice(choice, [tool.name for tool in tools])
     inputs = _inputs(run, generator, with_documents(messages, documents), tools)
     if tools and choice is not None and choice is not UNSET:
         kwargs = inputs.setdefault("generation_kwargs", {})
         kwargs.update(tool_choice_parameter(generator, choice))
-    return _Prepared(generator=generator, inputs=inputs)
+    return _Prepared(generator=generator, inputs=inputs, tools=tools, tool_choice=choice)
+
+
+async def _asked_patch(
+    run: RunContext, messages: list[ChatMessage], tools: list[Tool]
+) -> MergedPatch | None:
+    if not run.hooks.watches("on_model_call"):
+        return None
+    names = [tool.name for tool in tools]
+    return await run.hooks.model_call(
+        ModelCall(messages=tuple(run.to_wire(messages)), tool_names=tuple(names))
+    )
 
 
 def with_preamble(
@@ -141,7 +163,7 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
             return await asyncio.to_thread(generator.run, **inputs)
         if not run.hooks.watches_deltas:
             return await generator.run_async(**inputs)
-        return await _stoppable(run, generator, inputs)
+        return await stoppable(run, generator.run_async(**inputs))
     except HayrunnerError:
         raise
     except (TypeError, ValueError):
@@ -151,6 +173,9 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
             return {"replies": []}
         raise
     except Exception as error:
+        if run.delta_error is not None:
+            # A generator wraps what its callback raises.
+            raise run.delta_error from None
         # Policy: whatever a provider's package raises ends the run as a provider error, unless
         # it is a mistake of ours or of the author. Its text may hold content and is not kept.
         failure = provider_failure(error)
@@ -159,22 +184,38 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
         raise failure from error
 
 
-async def _stoppable(run: RunContext, generator: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """A call that a hook can end in the middle of its stream. A generator that is cancelled
-    closes its connection; one whose callback raises may leak it. So the call is a task, which
-    the callback cancels."""
-    task = asyncio.ensure_future(generator.run_async(**inputs))
+async def stoppable(run: RunContext, work: Coroutine[Any, Any, _T]) -> _T:
+    """`work`, which a hook can end in the middle of its stream. A generator that is cancelled
+    closes its connection; one whose callback raises may leak it. So the work is a task, which
+    the callback cancels: the task finds out where it waits for its next chunk."""
+    task = asyncio.ensure_future(work)
     run.streaming = task
     try:
-        return await task
+        await asyncio.wait([task])
     except asyncio.CancelledError:
-        if run.delta_error is not None:
-            raise run.delta_error from None
         task.cancel()
         await asyncio.wait([task])
+        _forget(task)
         raise
     finally:
         run.streaming = None
+    if run.delta_error is not None:
+        _forget(task)
+        raise run.delta_error
+    return task.result()
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """What a cancelled task raised in its cleanup is nobody's answer any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _show_unstreamed(run: RunContext, reply: ChatMessage) -> None:
+    """A reply that was not streamed is one chunk, where hooks watch: they see every text."""
+    if run.hooks.watches_deltas and reply.text and not run.normalizer.partial_text:
+        chunk = StreamingChunk(content=reply.text)
+        await _watched_emit(run)(run.normalizer.feed(chunk))
 
 
 def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:
@@ -186,11 +227,12 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     # A closure and a coroutine function: Haystack deep-copies bound methods and callable objects
     # on their way through a pipeline, and their chunks are lost.
     async def on_chunk(chunk: StreamingChunk) -> None:
-        await emit(feed(chunk))
+        if run.delta_error is None:
+            await emit(feed(chunk))
 
     if callable(getattr(generator, "run_async", None)):
         return on_chunk
-    return _from_thread(on_chunk)
+    return _from_thread(run, on_chunk)
 
 
 def _watched_emit(run: RunContext) -> Callable[[list[StreamEvent]], Awaitable[None]]:
@@ -206,18 +248,19 @@ def _watched_emit(run: RunContext) -> Callable[[list[StreamEvent]], Awaitable[No
             try:
                 await run.hooks.delta(event, tool_name)
             except HayrunnerError as error:
+                run.normalizer.take_back(event)
+                run.delta_error = error
                 if run.streaming is None:
                     raise
-                run.delta_error = error
                 run.streaming.cancel()
-                await asyncio.sleep(0)
+                return
             await run.emit([event])
 
     return emit
 
 
 def _from_thread(
-    on_chunk: Callable[[StreamingChunk], Awaitable[None]],
+    run: RunContext, on_chunk: Callable[[StreamingChunk], Awaitable[None]]
 ) -> Callable[[StreamingChunk], None]:
     """For generators without async: they run in a thread, which waits for each chunk to be taken.
 
@@ -228,7 +271,8 @@ def _from_thread(
 
     async def deliver(chunk: StreamingChunk) -> None:
         # Asked on the loop: between here and the feeding, nothing else can end the run.
-        if task is None or task.done() or task.cancelling():
+        over = task is None or task.done() or task.cancelling() or run.delta_error is not None
+        if over:
             raise RuntimeError("the run this generator streams for has ended")
         await on_chunk(chunk)
 

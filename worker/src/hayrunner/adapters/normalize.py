@@ -113,6 +113,13 @@ class ChunkNormalizer:
         self._note(chunk)
         return self._special(chunk.meta)
 
+    def take_back(self, event: StreamEvent) -> None:
+        """Forget the text of the last event fed: a hook refused it, and nobody is to see it."""
+        if isinstance(event, TextChunk) and self._pieces:
+            self._pieces.pop()
+        elif isinstance(event, ReasoningChunk) and self._reasoning_pieces:
+            self._reasoning_pieces.pop()
+
     def _note(self, chunk: StreamingChunk) -> None:
         meta = chunk.meta
         if not meta:

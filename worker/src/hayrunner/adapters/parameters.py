@@ -95,7 +95,9 @@ def patched_generator(generator: Any, patch: MergedPatch) -> Any:
         temperature=patch.temperature,
         max_tokens=patch.max_tokens,
     )
-    return run_generator(generator, RunSettings(parameters=parameters))
+    return run_generator(
+        generator, RunSettings(parameters=parameters, tool_choice=patch.tool_choice)
+    )
 
 
 def _given(parameters: Parameters) -> dict[str, Any]:

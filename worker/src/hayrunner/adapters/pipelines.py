@@ -11,9 +11,10 @@ from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall, ToolCall
 from hayrunner.adapters.body import RunBody
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
-from hayrunner.adapters.model_call import chunk_callback
+from hayrunner.adapters.model_call import chunk_callback, stoppable
 from hayrunner.adapters.normalize import CallRecord, ChunkNormalizer, usage_from
 from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.adapters.settings import LOOPLESS_OPTIONS, refuse_options
 from hayrunner.errors import ConfigurationError, HayrunnerError
 from hayrunner_contracts.events import (
     StreamEvent,
@@ -99,6 +100,9 @@ class PipelineAdapter:
         """A run body that runs the pipeline; its answer is the text that comes out last."""
 
         async def body(run: RunContext) -> Any:
+            refuse_options(
+                run.settings, LOOPLESS_OPTIONS, "a pipeline answers, which decides that itself"
+            )
             normalizer = _PipelineNormalizer()
             run.normalizer = normalizer
             normalizer.begin_step()
@@ -106,7 +110,7 @@ class PipelineAdapter:
             if self._streams is not None:
                 component = self._pipeline.get_component(self._streams)
                 data.setdefault(self._streams, {})[_CALLBACK] = chunk_callback(run, component)
-            result = await self._run(data)
+            result = await self._run(run, data)
             agent = {} if self._agent is None else {self._agent: result.pop(self._agent, {})}
             found = _messages_in(result)
             text = None if found else _text_in(result)
@@ -124,11 +128,12 @@ class PipelineAdapter:
 
         return body
 
-    async def _run(self, data: dict[str, Any]) -> dict[str, Any]:
+    async def _run(self, run: RunContext, data: dict[str, Any]) -> dict[str, Any]:
         try:
             # An Agent's messages hold what its chunks do not show, wherever they go from there.
             extra = {self._agent} if self._agent is not None else None
-            return await self._pipeline.run_async(data, include_outputs_from=extra)
+            running = self._pipeline.run_async(data, include_outputs_from=extra)
+            return await (stoppable(run, running) if run.hooks.watches_deltas else running)
         except Exception as error:
             # Policy: a provider's failure is one in a pipeline, too; anything else is not ours.
             if (failure := provider_failure(error)) is not None and not _is_ours(error):

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hayrunner.adapters.context import RunContext, current_run
-from hayrunner.adapters.convert import to_wire
 from hayrunner.adapters.outcome import RunOutcome, StopCode
 from hayrunner.adapters.writer import StreamWriter, close_history
-from hayrunner.errors import HayrunnerError, UnsupportedOption
+from hayrunner.errors import HayrunnerError, HookFailed, UnsupportedOption
 from hayrunner.hooks import RunEnd
 from hayrunner_contracts.errors import RunError, RunFailure
 from hayrunner_contracts.events import Error, FinishReason, MessageEnd, StreamEvent, Usage
@@ -34,6 +33,11 @@ _FINISH_REASONS: dict[str | None, FinishReason] = {
     "content_filter": "content_filter",
     "tool": "tool",
     "stopped": "stopped",
+}
+_FAILED_FINISH: dict[str, FinishReason] = {
+    "max_turns": "max_turns",
+    "stopped": "stopped",
+    "budget_exceeded": "stopped",
 }
 
 
@@ -65,12 +69,13 @@ class LoopSession:
             await self._drive()
         ending = self._ending()
         run = self._run
+        run.ended = True
         events: list[StreamEvent] = []
         if ending.status != "completed":
             why = _why(ending.failure)
             close_history(run, ending.finish_reason, why)
             events.extend(run.normalizer.close_open_calls(why))
-        messages = [to_wire(message) for message in run.new_messages]
+        messages = run.to_wire(run.new_messages)
         ending = await self._stored(ending, messages)
         ending = await self._told_hooks(ending)
         events.extend(ending.events(run.usage))
@@ -151,9 +156,7 @@ class LoopSession:
         if error is None:
             error = RuntimeError("the run was cancelled from inside")
         failure = _failure(error)
-        finish: FinishReason = "max_turns" if failure.code == "max_turns" else "error"
-        if failure.code == "stopped":
-            finish = "stopped"
+        finish = _FAILED_FINISH.get(failure.code, "error")
         return _Ending("failed", finish, failure, _partial(run))
 
     def _ended_by_itself(self, answer: Any) -> "_Ending":
@@ -220,7 +223,11 @@ def _failure(error: BaseException) -> RunFailure:
     if known is not None:
         field = f"options.{known.field}" if isinstance(known, UnsupportedOption) else None
         return RunFailure(
-            code=known.code, message=str(known), retryable=known.retryable, field=field
+            code=known.code,
+            message=str(known),
+            retryable=known.retryable,
+            field=field,
+            ref=known.ref if isinstance(known, HookFailed) else None,
         )
     ref = uuid.uuid4().hex[:12]
     frames = traceback.extract_tb(error.__traceback__)

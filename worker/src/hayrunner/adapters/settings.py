@@ -10,12 +10,22 @@ from hayrunner_contracts.documents import Document
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.options import NamedTool, RunOptions, ToolChoice
 
-__all__ = ["DEFAULT_INVALID_TOOL_CALL_RETRIES", "Parameters", "RunSettings", "resolve_settings"]
+__all__ = [
+    "DEFAULT_INVALID_TOOL_CALL_RETRIES",
+    "LOOPLESS_OPTIONS",
+    "Parameters",
+    "RunSettings",
+    "refuse_options",
+    "resolve_settings",
+]
 
 DEFAULT_INVALID_TOOL_CALL_RETRIES = 2
 
 # Options of the contract that this version does not honour yet: refused, never dropped.
 _NOT_YET = ("then_format", "on_busy_thread")
+
+LOOPLESS_OPTIONS = frozenset({"history", "memory", "deadline", "record_content_telemetry"})
+"""What can be honoured where something else than this package's loop answers."""
 
 # `max_turns: null` removes the limit; the deadline and the author's own hooks remain.
 _UNLIMITED = 2**31 - 1
@@ -41,7 +51,8 @@ class Parameters:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Resolved settings of one run. `max_turns` counts model calls."""
+    """Resolved settings of one run. `max_turns` counts model calls. `given` are the names of the
+    options that the request has, null ones included."""
 
     max_turns: int = 6
     preamble: str | UnsetType | None = UNSET
@@ -57,6 +68,7 @@ class RunSettings:
     token_budget: int | None = None
     hook_names: list[str] = field(default_factory=list[str])
     record_content_telemetry: bool = False
+    given: frozenset[str] = frozenset()
 
     @property
     def forces_a_tool(self) -> bool:
@@ -71,6 +83,7 @@ def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
     for name in _NOT_YET:
         if getattr(options, name) is not UNSET:
             raise UnsupportedOption(name, "this worker's version does not support it")
+    given = [name for name in options.__struct_fields__ if getattr(options, name) is not UNSET]
     history = None if options.history is UNSET else options.history or []
     resolved = replace(
         defaults,
@@ -87,11 +100,19 @@ def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
         documents=_documents(defaults.documents, options.documents),
         token_budget=_or(options.token_budget, defaults.token_budget, cleared=None),
         hook_names=_or(options.hooks, [], cleared=[]),
+        given=frozenset(given),
         record_content_telemetry=_or(
             options.record_content_telemetry, defaults.record_content_telemetry, cleared=False
         ),
     )
     return _resolve_tools(resolved, options)
+
+
+def refuse_options(settings: RunSettings, honoured: frozenset[str], why: str) -> None:
+    """Raise `UnsupportedOption` for an option of the request that is not one of `honoured`:
+    before any model call, never silently dropped."""
+    for name in sorted(settings.given - honoured):
+        raise UnsupportedOption(name, why)
 
 
 def _resolve_tools(defaults: RunSettings, options: RunOptions) -> RunSettings:

@@ -11,9 +11,9 @@ import copy
 import functools
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from haystack import tracing
 from haystack.components.agents.state import State
@@ -24,7 +24,7 @@ from haystack.tools.errors import ToolInvocationError
 from hayrunner.adapters import haystack_internals as internals
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
-from hayrunner.errors import HayrunnerError, HookStopped, ToolError
+from hayrunner.errors import HayrunnerError, HookFailed, HookStopped, ToolError
 from hayrunner.hooks import PendingCall, Skip, ToolResult
 from hayrunner.tool_context import ToolCallInfo, set_tool_call
 from hayrunner_contracts.events import Data
@@ -32,6 +32,20 @@ from hayrunner_contracts.events import Data
 __all__ = ["ToolBatch"]
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+_WITHHELD = "The result of this call is withheld: the run was stopped."
+
+
+@dataclass(frozen=True)
+class _Failure:
+    text: str
+
+
+_Outcome: TypeAlias = tuple[ChatMessage, Any]
+"""What the model is told, and what the tool gave back: a `_Failure` where there is nothing."""
 
 
 @dataclass(kw_only=True)
@@ -41,8 +55,9 @@ class ToolBatch:
     `settings.tool_concurrency` of them run at once, started in call order. Calls that read
     `State` run after those of the same step that write it, whatever their order.
 
-    After `run`: `executed` has the call as it was really run, by id; `stopped` is what a hook
-    ended the run with: calls that had not started by then were dropped, running ones drained.
+    After `run`: `executed` has the calls whose tools were begun, as they were run, by id; also
+    where `run` raised. `stopped` is what a hook ended the run with, by an answer or by failing:
+    calls whose tools had not begun by then were dropped, running ones drained.
     """
 
     run_context: RunContext
@@ -51,7 +66,7 @@ class ToolBatch:
     state: State
     raise_on_failure: bool = False
     executed: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    stopped: HookStopped | None = None
+    stopped: HookStopped | HookFailed | None = None
 
     async def run(self) -> list[ChatMessage | None]:
         """One tool message per call, in call order; None for a call that was dropped. A tool's
@@ -62,9 +77,8 @@ class ToolBatch:
         slots = asyncio.Semaphore(self.run_context.settings.tool_concurrency)
         parent = tracing.tracer.current_span()
         for group in internals.schedule_tool_calls(calls, tools):
-            outcomes = await self._gather(
-                [self._turn(calls[i], tools[i], slots, parent) for i in group]
-            )
+            turns = [self._turn(calls[i], tools[i], slots, parent) for i in group]
+            outcomes = await _settled(turns)
             for i, outcome in zip(group, outcomes, strict=True):
                 if outcome is not None:
                     results[i], result = outcome
@@ -72,57 +86,59 @@ class ToolBatch:
                         internals.merge_tool_outputs(tools[i], result, self.state)
         return results
 
-    @staticmethod
-    async def _gather(work: list[Any]) -> list[Any]:
-        """All outcomes in order. If this is cancelled, or one raises, the others are cancelled
-        and waited for, so that no tool outlives its run."""
-        tasks = [asyncio.ensure_future(item) for item in work]
-        try:
-            return await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
-
     async def _turn(
         self, call: ToolCall, tool: Tool, slots: asyncio.Semaphore, parent: Any
-    ) -> tuple[ChatMessage, Any] | None:
+    ) -> _Outcome | None:
         async with slots:
             if self.stopped is not None:
                 return None
             try:
-                return await self._call(call, tool, parent)
-            except HookStopped as stop:
-                # Those that run already go on to their end; those that wait are dropped.
+                decided = await self._decided(call)
+            except (HookStopped, HookFailed) as stop:
                 self.stopped = self.stopped or stop
                 return None
-
-    async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> tuple[ChatMessage, Any]:
-        hooks = self.run_context.hooks
-        if hooks.watches("on_tool_call"):
-            decided = await hooks.tool_call(
-                PendingCall(
-                    tool_call_id=call.id or "",
-                    tool_name=call.tool_name,
-                    tool_input=copy.deepcopy(call.arguments),
-                )
-            )
+            # A sibling may have stopped the run while this one's hooks were asked.
+            if self.stopped is not None:
+                return None
             if isinstance(decided, Skip):
                 failure = _Failure(decided.reason)
                 return self._message(call, tool, failure), failure
-            call = ToolCall(
-                tool_name=call.tool_name,
-                arguments=dict(decided.tool_input),
-                id=call.id,
-                extra=call.extra,
-            )
+            return await self._call(decided, tool, parent)
+
+    async def _decided(self, call: ToolCall) -> ToolCall | Skip:
+        """The call as the hooks want it run, or why it is not."""
+        hooks = self.run_context.hooks
+        if not hooks.watches("on_tool_call"):
+            return call
+        pending = PendingCall(
+            tool_call_id=call.id or "", tool_name=call.tool_name, tool_input=call.arguments
+        )
+        decided = await hooks.tool_call(pending)
+        if decided is pending:
+            return call
+        if isinstance(decided, Skip):
+            return decided
+        return ToolCall(
+            tool_name=call.tool_name,
+            arguments=dict(decided.tool_input),
+            id=call.id,
+            extra=call.extra,
+        )
+
+    async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> _Outcome:
         self.executed[call.id or ""] = call
         result = await self._invoke(call, tool, parent)
         message = self._message(call, tool, result)
-        if hooks.watches("on_tool_result"):
-            message = await self._shown(call, message)
-        return message, result
+        if not self.run_context.hooks.watches("on_tool_result"):
+            return message, result
+        try:
+            return await self._shown(call, message), result
+        except (HookStopped, HookFailed) as stop:
+            # The tool was run, so it is not said to have been dropped; but a hook that stops the
+            # run over a result does not want it seen.
+            self.stopped = self.stopped or stop
+            withheld = _Failure(_WITHHELD)
+            return self._message(call, tool, withheld), withheld
 
     async def _shown(self, call: ToolCall, message: ChatMessage) -> ChatMessage:
         """The message as the hooks want the model to see it."""
@@ -130,7 +146,7 @@ class ToolBatch:
         result = ToolResult(
             tool_call_id=call.id or "",
             tool_name=call.tool_name,
-            tool_input=call.arguments,
+            tool_input=copy.deepcopy(call.arguments),
             output=to_wire_parts(told.result),
             is_error=told.error,
         )
@@ -152,6 +168,13 @@ class ToolBatch:
                 result = await self._await_tool(tool, arguments)
             except ToolInvocationError as error:
                 span.set_tag("haystack.tool.error", True)
+                return self._failed(call, error.__cause__ or error)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nobody cancelled this call: the tool waited for something that was cancelled.
+                span.set_tag("haystack.tool.error", True)
                 return self._failed(call, error)
             span.set_content_tag("haystack.agent.step.tool.output", result)
             return result
@@ -170,7 +193,8 @@ class ToolBatch:
         run = self.run_context
 
         async def publish(event: Data) -> None:
-            await run.emit([event])
+            if not run.ended:
+                await run.emit([event])
 
         return ToolCallInfo(
             message_id=run.message_id,
@@ -185,16 +209,13 @@ class ToolBatch:
             loop=asyncio.get_running_loop(),
         )
 
-    def _failed(self, call: ToolCall, error: ToolInvocationError) -> "_Failure":
+    def _failed(self, call: ToolCall, cause: BaseException) -> _Failure:
         # The exception's text holds the arguments, and whatever the tool put into it: it goes
         # neither to the log nor to the model, unless the tool meant it for the model.
-        cause = error.__cause__
         if isinstance(cause, ToolError):
             return _Failure(str(cause))
         ref = uuid.uuid4().hex[:12]
-        logger.warning(
-            "tool %s failed with %s (ref %s)", call.tool_name, type(cause or error).__name__, ref
-        )
+        logger.warning("tool %s failed with %s (ref %s)", call.tool_name, type(cause).__name__, ref)
         if self.raise_on_failure:
             raise HayrunnerError(f"the tool {call.tool_name} failed (ref {ref})")
         return _Failure(f"The tool {call.tool_name} failed (ref {ref}).")
@@ -207,6 +228,20 @@ class ToolBatch:
         )
 
 
-@dataclass(frozen=True)
-class _Failure:
-    text: str
+async def _settled(work: list[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """All outcomes in order, or the first exception. If this is cancelled, or one raises, the
+    others are cancelled, once, and waited for, so that no tool outlives its run."""
+    tasks = [asyncio.ensure_future(item) for item in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        left = [task for task in tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        ended = [task for task in tasks if task.done() and not task.cancelled()]
+        failures = [error for task in ended if (error := task.exception()) is not None]
+    if failures:
+        raise failures[0]
+    return [task.result() for task in tasks]
