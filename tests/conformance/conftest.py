@@ -1,0 +1,141 @@
+"""One suite, four drivers: every test says what a run does, whichever way it came and goes.
+
+A module shares one nats-server and one worker, and so one event loop.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+import pytest_asyncio
+import structlog
+from nats.aio.client import Client
+from tests.conformance.drivers import BusDriver, Driver, LocalDriver, Stage
+from tests.unit.agent.conftest import GENERATORS, KEY, Provide
+
+from hayrunner.agent import Agent
+from hayrunner.embedded import EmbeddedServer
+from hayrunner.hooks import RunHooks
+from hayrunner.registry import Registry
+from hayrunner.serving.app import Worker
+from hayrunner.settings import Settings
+from hayrunner.testing.provider import Scenario, ScriptedProvider
+
+FOLDER = Path(__file__).parent
+VARIANTS = {
+    "in-process-stream": ("local", "stream"),
+    "in-process-headless": ("local", "answer"),
+    "nats-stream": ("bus", "stream"),
+    "nats-headless": ("bus", "answer"),
+}
+STREAMING = [name for name, (_, mode) in VARIANTS.items() if mode == "stream"]
+
+AgentOver = Callable[..., Agent]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    shared = pytest.mark.asyncio(loop_scope="module")
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and isinstance(item, pytest.Function):
+            item.add_marker(shared, append=False)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def bus() -> AsyncIterator[tuple[Client, Stage]]:
+    """A requester's connection, and what the worker at the other end serves."""
+    stage = Stage()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(EmbeddedServer())
+        settings = Settings(
+            nats_url=server.url, port=-1, concurrency=256, storage="memory", drain_timeout_s=0.2
+        )
+        await stack.enter_async_context(Worker(settings, stage))
+        nc = await nats.connect(server.url)
+        stack.push_async_callback(nc.close)
+        yield nc, stage
+
+
+@pytest.fixture(params=VARIANTS)
+def driver(request: pytest.FixtureRequest) -> Driver:
+    """All four ways to a run."""
+    return _driver(request)
+
+
+@pytest.fixture(params=STREAMING)
+def streaming(request: pytest.FixtureRequest) -> Driver:
+    """The two that show every event."""
+    return _driver(request)
+
+
+def _driver(request: pytest.FixtureRequest) -> Driver:
+    where, mode = VARIANTS[request.param]
+    if where == "local":
+        return LocalDriver(mode)
+    return BusDriver(mode, *request.getfixturevalue("bus"))
+
+
+@pytest.fixture(params=["own", "openai"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Both generators: this package's, and Haystack's over the openai package."""
+    return request.param
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def provide() -> AsyncIterator[Provide]:
+    """`provider, generator = await provide(scenario, kind, **generator_parameters)`."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            scenario: Scenario,
+            kind: str = "own",
+            turn_of: Callable[[dict[str, Any]], int] | None = None,
+            **parameters: Any,
+        ) -> tuple[ScriptedProvider, Any]:
+            provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
+            given = {"model": "m", "api_key": KEY, "max_retries": 0} | parameters
+            generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
+            stack.push_async_callback(generator.close_async)
+            return provider, generator
+
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def agent_over() -> AsyncIterator[AgentOver]:
+    """`agent_over(generator, tools=[…], named_hooks={…}, …)`: an agent with these attributes,
+    registered as a worker would."""
+    async with AsyncExitStack() as stack:
+
+        def make(
+            generator: Any, *, named_hooks: dict[str, RunHooks] | None = None, **settings: Any
+        ) -> Agent:
+            def get_llm(_: Agent) -> Any:
+                return generator
+
+            members = {"name": "stage", "get_llm": get_llm} | settings
+            registry = Registry([type("Scripted", (Agent,), members)])
+            for name, hook in (named_hooks or {}).items():
+                registry.add_hook(name, hook)
+            agent = registry.get("stage")
+            stack.push_async_callback(agent.close)
+            return agent
+
+        yield make
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Nothing of the worker's log on the terminal."""
+    with structlog.testing.capture_logs():
+        yield
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """The log of the agent half."""
+    caplog.set_level(logging.DEBUG, "hayrunner")
+    return caplog
