@@ -3,6 +3,7 @@
 A module shares one nats-server and one worker, and so one event loop.
 """
 
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -40,7 +41,9 @@ AgentOver = Callable[..., Agent]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     shared = pytest.mark.asyncio(loop_scope="module")
     for item in items:
-        if item.path.is_relative_to(FOLDER) and isinstance(item, pytest.Function):
+        if item.path.is_relative_to(FOLDER) and inspect.iscoroutinefunction(
+            getattr(item, "function", None)
+        ):
             item.add_marker(shared, append=False)
 
 

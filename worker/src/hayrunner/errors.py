@@ -159,13 +159,13 @@ class InvalidToolCall(RunStopped):
 
 
 class UnsupportedOption(HayrunnerError):
-    """An option of the request that cannot be honoured here. `field` names it."""
+    """An option of the request that cannot be honoured here. `field` is its path in the request."""
 
     code: ErrorCode = "invalid_request"
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"options.{field}: {why}")
-        self.field = field
+        self.field = f"options.{field}"
 
 
 class UnsupportedResponseFormat(HayrunnerError):

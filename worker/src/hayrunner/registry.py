@@ -6,6 +6,7 @@ from typing import Any
 from haystack import Pipeline
 
 from hayrunner.adapted import HaystackAgentAdapter, PipelineAgent
+from hayrunner.adapters.hook_chain import check_hook
 from hayrunner.adapters.pipelines import only_agent
 from hayrunner.agent import Agent
 from hayrunner.errors import ConfigurationError
@@ -60,6 +61,7 @@ class Registry:
             raise ConfigurationError(f"{error}; it is {name!r}") from None
         if name in self._hooks:
             raise ConfigurationError(f"two hooks are named {name!r}: give one another name")
+        check_hook(hook)
         self._hooks[name] = hook
 
     @staticmethod

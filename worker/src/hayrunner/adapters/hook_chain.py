@@ -38,7 +38,7 @@ from hayrunner_contracts.events import (
 )
 from hayrunner_contracts.options import ToolChoice
 
-__all__ = ["HookChain", "MergedPatch"]
+__all__ = ["HookChain", "MergedPatch", "check_hook"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class HookChain:
     ) -> None:
         self._asked: dict[str, list[Callable[..., Awaitable[Any]]]] = {}
         for hook in hooks:
-            _check(hook)
+            check_hook(hook)
             for name in _POINTS:
                 if getattr(type(hook), name) is not getattr(RunHooks, name):
                     self._asked.setdefault(name, []).append(getattr(hook, name))
@@ -213,7 +213,8 @@ class HookChain:
         )
 
 
-def _check(hook: Any) -> None:
+def check_hook(hook: Any) -> None:
+    """Raise `ConfigurationError` for what is no hook: a class, or an object of another kind."""
     if not isinstance(hook, RunHooks):
         kind = hook if isinstance(hook, type) else type(hook)
         raise ConfigurationError(f"a hook is an instance of RunHooks; {kind.__qualname__} is none")

@@ -221,7 +221,7 @@ def _failure(error: BaseException) -> RunFailure:
     if isinstance(known, RunError):
         return known.to_wire()
     if known is not None:
-        field = f"options.{known.field}" if isinstance(known, UnsupportedOption) else None
+        field = known.field if isinstance(known, UnsupportedOption) else None
         return RunFailure(
             code=known.code,
             message=str(known),
