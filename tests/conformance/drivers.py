@@ -24,7 +24,7 @@ from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.testing import assert_valid_stream, eventually
 
-__all__ = ["BusDriver", "Driver", "LocalDriver", "Running", "Stage", "Told"]
+__all__ = ["BusDriver", "Driver", "LocalDriver", "Running", "Stage", "Told", "steps"]
 
 AGENT = "stage"
 _TIMEOUT_S = 30.0
@@ -264,3 +264,8 @@ class Stage:
 
     def get(self, name: str) -> "Stage":
         return self
+
+
+def steps(body: dict[str, Any]) -> int:
+    """The turn: one for every message with calls, whatever history there is."""
+    return sum(bool(message.get("tool_calls")) for message in body["messages"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import AgentOver, Provide
-from tests.conformance.drivers import Driver
+from tests.conformance.drivers import Driver, steps
 from tests.unit.agent.runs import call_turn, text_turn
 
 from hayrunner.adapters.context import current_run
@@ -98,11 +98,6 @@ def memory(seen: Seen) -> tuple[int, bool]:
     """Messages of the thread that were sent, and whether the run was stored."""
     sent = [m["content"] for m in seen.body["messages"]]
     return sum(content in ("earlier", "answer") for content in sent), seen.stored
-
-
-def steps(body: dict[str, Any]) -> int:
-    """The turn: one for every message with calls, whatever history there is."""
-    return sum(bool(message.get("tool_calls")) for message in body["messages"])
 
 
 def document(name: str) -> dict[str, Any]:
