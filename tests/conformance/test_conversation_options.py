@@ -130,7 +130,7 @@ async def test_a_thread_that_cannot_be_loaded_fails_the_run_before_the_first_cal
     agent = agent_over(generator, get_storage=lambda self, thread_id: Broken())
     told = await driver.tell(agent, thread_id="t")
     assert (told.code, provider.requests) == ("storage_error", [])
-    assert "4711" not in told.everything
+    assert "card 4711" not in told.everything
 
 
 async def test_documents_are_one_user_message_after_the_system_messages_on_every_call(

@@ -3,12 +3,14 @@ and any `@hook`."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from haystack.components.agents.state import State
 from haystack.hooks import hook as haystack_hook
 from haystack.hooks.budget import TokenBudgetHook
+from haystack.hooks.compaction import CompactionHook, SlidingWindowCompactor
 from haystack.hooks.human_in_the_loop import (
     AlwaysAskPolicy,
     BlockingConfirmationStrategy,
@@ -16,14 +18,20 @@ from haystack.hooks.human_in_the_loop import (
     ConfirmationUIResult,
 )
 from haystack.hooks.human_in_the_loop.types import ConfirmationUI
+from haystack.hooks.tool_result_offloading import (
+    AlwaysOffload,
+    FileSystemToolResultStore,
+    ToolResultOffloadHook,
+)
 from tests.conformance.conftest import AgentOver, Provide
 from tests.conformance.drivers import Driver
 from tests.conformance.hooked import hook
 from tests.unit.agent.runs import call_turn, text_turn
 
-from hayrunner.hooks import Repair, Rewrite
-from hayrunner_contracts.events import ToolExecutionCommitted
+from hayrunner.hooks import Repair, Rewrite, RewriteResult
+from hayrunner_contracts.events import ToolExecutionCommitted, ToolOutput
 
+SECRET = "card 4711"
 CALLS = call_turn(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))
 
 
@@ -34,6 +42,11 @@ def add(a: int, b: int) -> int:
 
 def by_tool_messages(body: dict[str, Any]) -> int:
     return int(any(message["role"] == "tool" for message in body["messages"]))
+
+
+def stored_in(folder: Path) -> tuple[str, str]:
+    [stored] = [path for path in folder.rglob("*") if path.is_file()]
+    return stored.name, stored.read_text()
 
 
 class Answers(ConfirmationUI):
@@ -64,6 +77,66 @@ async def test_budget(driver: Driver, provide: Provide, agent_over: AgentOver) -
     )
     assert (told.code, told.result.finish_reason) == ("budget_exceeded", "stopped")
     assert (len(provider.requests), asked) == (1, [1])
+
+
+@pytest.mark.filterwarnings("ignore:'CompactionHook' is an experimental component")
+@pytest.mark.filterwarnings("ignore:'SlidingWindowCompactor' is an experimental component")
+async def test_compaction(driver: Driver, provide: Provide, agent_over: AgentOver) -> None:
+    def look(n: int) -> str:
+        """Looks."""
+        return "seen " * 200
+
+    looks = [call_turn(("look", {"n": n})) for n in range(3)]
+    seen = -1
+
+    def choose(body: dict[str, Any]) -> Any:
+        nonlocal seen
+        seen += 1
+        return [*looks, text_turn("done")][seen]
+
+    provider, generator = await provide(choose)
+    compact = CompactionHook(
+        SlidingWindowCompactor(omission_note="Earlier steps were dropped."), context_window=300
+    )
+    shown: list[int] = []
+    beside = hook(on_model_call=lambda run, call: shown.append(len(call.messages)))
+    told = await driver.tell(
+        agent_over(generator, tools=[look], default_hooks={"before_llm": [compact]}, hooks=[beside])
+    )
+    assert told.answer == "done"
+    last = provider.requests[-1].body["messages"]
+    assert "Earlier steps were dropped." in [message.get("content") for message in last]
+    assert shown == [len(request.body["messages"]) for request in provider.requests]
+    # The model sees less; what happened is all there.
+    assert len(last) < 7
+    assert told.roles == ["assistant", "tool"] * 3 + ["assistant"]
+
+
+@pytest.mark.filterwarnings("ignore:'ToolResultOffloadHook' is an experimental component")
+async def test_tool_result_offloading(
+    driver: Driver, provide: Provide, agent_over: AgentOver, tmp_path: Path
+) -> None:
+    def look() -> str:
+        """Looks."""
+        return "a long result " * 100
+
+    provider, generator = await provide([call_turn(("look", {})), text_turn("done")])
+    offload = ToolResultOffloadHook(
+        FileSystemToolResultStore(tmp_path), {"*": AlwaysOffload()}, preview_chars=6
+    )
+    beside = hook(on_tool_result=RewriteResult(output="rewritten " * 100))
+    told = await driver.tell(
+        agent_over(generator, tools=[look], default_hooks={"after_tool": [offload]}, hooks=[beside])
+    )
+    assert told.answer == "done"
+    name, text = stored_in(tmp_path)
+    # What the hooks made of it is what was put away.
+    assert text == "rewritten " * 100
+    [(_, result, _)] = told.tool_results
+    assert name in result
+    assert provider.requests[1].body["messages"][-1]["content"] == result
+    if driver.streams:
+        assert [output.tool_output for output in told.of(ToolOutput)] == [result]
 
 
 async def test_confirmation(driver: Driver, provide: Provide, agent_over: AgentOver) -> None:
@@ -149,10 +222,10 @@ async def test_a_hook_that_raises_fails_the_run_without_its_text(
 ) -> None:
     @haystack_hook
     async def broken(state: State) -> None:
-        raise ValueError("card 4711")
+        raise ValueError(SECRET)
 
     _, generator = await provide([CALLS, text_turn("done")])
     agent = agent_over(generator, tools=[add], default_hooks={"before_tool": [broken]})
     told = await driver.tell(agent)
     assert told.code == "internal"
-    assert "4711" not in told.everything
+    assert SECRET not in told.everything

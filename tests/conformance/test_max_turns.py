@@ -1,5 +1,7 @@
 """`max_turns`, and how a run ends that reaches it."""
 
+from typing import Any
+
 import pytest
 from tests.conformance.conftest import AgentOver, Provide
 from tests.conformance.drivers import Driver
@@ -89,7 +91,7 @@ async def test_the_requests_limit_goes_over_the_agents(
     provide: Provide,
     agent_over: AgentOver,
     own: int,
-    option: int,
+    option: Any,
     calls: int,
 ) -> None:
     provider, generator = await provide(LOOPING)

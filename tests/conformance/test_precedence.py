@@ -277,13 +277,14 @@ class Named(RunHooks):
 
 def expectation(row: Row, case: str) -> tuple[Any, Any, list[RunHooks]]:
     """The request's option, what is to be seen, and the agent's hooks."""
-    return {
+    cases: dict[str, tuple[Any, Any, list[RunHooks]]] = {
         "absent": (..., row.absent, []),
         "null": (None, row.null, []),
         "value": (row.given, row.value, []),
         "patch": (row.given, row.patched, [Patches(row.patch or Patch())]),
         "cleared by a patch": (row.given, row.nulled, [Patches(row.clear or Patch())]),
-    }[case]
+    }
+    return cases[case]
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,8 @@ class TestHeadlessToolRuns:
         form = {"type": "object", "properties": {"sum": {"type": "integer"}}}
         provider, generator = await provide([text_turn('{"sum": 3}')])
         agent = agent_over(generator, tools=[add], response_format=form if own else None)
-        told = await driver.tell(agent, **({} if own else {"response_format": form}))
+        asked: dict[str, Any] = {} if own else {"response_format": form}
+        told = await driver.tell(agent, **asked)
         assert told.answer == {"sum": 3}
         assert "tools" not in provider.requests[0].body
 

@@ -11,7 +11,7 @@ import copy
 import functools
 import logging
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -228,7 +228,7 @@ class ToolBatch:
         )
 
 
-async def _settled(work: list[Coroutine[Any, Any, _T]]) -> list[_T]:
+async def _settled(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     """All outcomes in order, or the first exception. If this is cancelled, or one raises, the
     others are cancelled, once, and waited for, so that no tool outlives its run."""
     tasks = [asyncio.ensure_future(item) for item in work]
