@@ -34,10 +34,8 @@ async def test_documents_append(
     driver: Driver, provide: Provide, agent_over: AgentOver, kind: str
 ) -> None:
     provider, generator = await provide(REPLY, kind)
-    hooks = patches(
-        Patch(documents=[Document(content="B")]), Patch(documents=[Document(content="C")])
-    )
-    own = [Document(content="A")]
+    own, one, two = (Document(content=name) for name in "ABC")
+    hooks = patches(Patch(documents=[one]), Patch(documents=[two]))
 
     told = await driver.tell(
         agent_over(generator, instructions="Be brief.", documents=[own], hooks=hooks)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hayrunner_contracts.events import Data
 
-__all__ = ["ToolCallInfo", "current_tool_call", "set_tool_call"]
+__all__ = ["ToolCallInfo", "current_tool_call", "reset_tool_call", "set_tool_call"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +64,8 @@ def current_tool_call() -> ToolCallInfo:
 def set_tool_call(info: ToolCallInfo) -> contextvars.Token[ToolCallInfo]:
     """For the loop: make `info` the current call of this task."""
     return _current.set(info)
+
+
+def reset_tool_call(token: contextvars.Token[ToolCallInfo]) -> None:
+    """For the loop: the call is over."""
+    _current.reset(token)

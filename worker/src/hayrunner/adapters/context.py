@@ -37,6 +37,7 @@ class RunContext:
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
     agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
+    `looked_at` counts the messages whose call ids are known.
     `ended` is set before the last events: a tool's thread may live on, and is not heard then.
     """
 
@@ -53,6 +54,7 @@ class RunContext:
     normalizer: ChunkNormalizer = field(default_factory=ChunkNormalizer)
     usage: Usage = field(default_factory=Usage)
     model_calls: int = 0
+    looked_at: int = 0
     invalid_retries_used: int = 0
     tool_choice_honoured: bool = False
     new_messages: list[ChatMessage] = field(default_factory=list[ChatMessage])

@@ -1,11 +1,19 @@
 """Between the contract's messages and Haystack's."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
-from haystack.dataclasses import ChatMessage, ChatRole, ToolCall, ToolCallResult
+from haystack.dataclasses import (
+    ChatMessage,
+    ChatRole,
+    ReasoningContent,
+    TextContent,
+    ToolCall,
+    ToolCallResult,
+)
 
+from hayrunner.adapters import haystack_internals as internals
 from hayrunner_contracts import messages as wire
 
 __all__ = [
@@ -28,8 +36,45 @@ def from_wire(message: wire.ChatMessage) -> ChatMessage:
 
 def to_wire(message: ChatMessage) -> wire.ChatMessage:
     """The wire form. Values in `meta` or `extra` that JSON has no form for become their text."""
-    plain = msgspec.to_builtins(message.to_dict(), enc_hook=_as_text, str_keys=True)
-    return msgspec.convert(plain, wire.ChatMessage)
+    parts = [_wire_part(part) for part in internals.content_parts(message)]
+    if None not in parts:
+        return wire.ChatMessage(
+            role=message.role.value,
+            content=cast("list[wire.ContentPart]", parts),
+            name=message.name,
+            meta=_plain(message.meta),
+        )
+    return msgspec.convert(_plain(message.to_dict()), wire.ChatMessage)
+
+
+def _wire_part(part: Any) -> wire.ContentPart | None:
+    """The usual parts; None for the others, which go by Haystack's own form of them."""
+    if isinstance(part, TextContent):
+        return wire.ContentPart(text=part.text)
+    if isinstance(part, ToolCall):
+        return wire.ContentPart(tool_call=_wire_call(part))
+    if isinstance(part, ToolCallResult) and isinstance(part.result, str):
+        result = wire.ToolCallResult(
+            result=part.result, origin=_wire_call(part.origin), error=part.error
+        )
+        return wire.ContentPart(tool_call_result=result)
+    if isinstance(part, ReasoningContent):
+        reasoning = wire.Reasoning(reasoning_text=part.reasoning_text, extra=_plain(part.extra))
+        return wire.ContentPart(reasoning=reasoning)
+    return None
+
+
+def _wire_call(call: ToolCall) -> wire.ToolCall:
+    return wire.ToolCall(
+        tool_name=call.tool_name,
+        arguments=_plain(call.arguments),
+        id=call.id,
+        extra=_plain(call.extra),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_as_text, str_keys=True)
 
 
 class WireMessages:
@@ -56,7 +101,7 @@ def to_wire_parts(result: Any) -> str | list[dict[str, Any]]:
         return result
     # A part's own `to_dict` lacks the name that says what it is: in a message it has one.
     parts = ToolCallResult(result=result, origin=_NO_CALL, error=False).to_dict()["result"]
-    return msgspec.to_builtins(parts, enc_hook=_as_text, str_keys=True)
+    return _plain(parts)
 
 
 def _as_text(value: object) -> str:

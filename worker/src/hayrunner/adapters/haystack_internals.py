@@ -6,6 +6,7 @@ file is what has to be read against the new one; tests/unit/agent/test_haystack_
 where a name is gone or takes other arguments.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from haystack.components.agents.agent import (
@@ -20,11 +21,17 @@ from haystack.components.agents.agent import _record_tool_calls as record_tool_c
 from haystack.components.agents.agent import _run_hooks_async as run_hooks
 from haystack.components.agents.tool_calling import _build_tool_result_message as build_tool_message
 from haystack.components.agents.tool_calling import _create_tool_span as create_tool_span
+from haystack.components.agents.tool_calling import _get_func_params as tool_parameters
 from haystack.components.agents.tool_calling import (
     _merge_tool_outputs_into_state as merge_tool_outputs,
 )
 from haystack.components.agents.tool_calling import _prepare_tool_args as prepare_tool_args
 from haystack.components.agents.tool_calling import _schedule_tool_calls as schedule_tool_calls
+from haystack.dataclasses import ChatMessage
+from haystack.tools import ComponentTool, Tool
+from haystack.tools.parameters_schema_utils import _is_state_annotation as is_state_annotation
+
+_KEPT = "_hayrunner_takes_state"
 
 
 def mandatory_inputs(component: Any) -> list[str]:
@@ -33,9 +40,28 @@ def mandatory_inputs(component: Any) -> list[str]:
     return [name for name, socket in sockets.items() if socket.is_mandatory]
 
 
+def content_parts(message: ChatMessage) -> Sequence[Any]:
+    """The parts of a message, in order: its public properties give them by kind."""
+    return message._content
+
+
+def uses_state(tool: Tool) -> bool:
+    """Whether a tool reads or writes the Agent's `State`. Most do not, and Haystack finds that
+    out anew, by their signatures, several times for every call."""
+    if tool.inputs_from_state or tool.outputs_to_state or isinstance(tool, ComponentTool):
+        return True
+    function = tool.function or tool.async_function
+    kept = tool.__dict__.get(_KEPT)
+    if kept is None or kept[0] is not function:
+        takes = any(is_state_annotation(kind) for kind in tool_parameters(tool).values())
+        kept = tool.__dict__[_KEPT] = (function, takes)
+    return kept[1]
+
+
 __all__ = [
     "build_tool_message",
     "check_duplicate_tool_names",
+    "content_parts",
     "create_tool_span",
     "mandatory_inputs",
     "merge_tool_outputs",
@@ -46,4 +72,5 @@ __all__ = [
     "record_tool_calls",
     "run_hooks",
     "schedule_tool_calls",
+    "uses_state",
 ]

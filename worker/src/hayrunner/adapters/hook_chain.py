@@ -1,6 +1,5 @@
 """The hooks of one run, asked in order, and what they say together."""
 
-import copy
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from hayrunner.adapters.plain_values import copied
 from hayrunner.errors import ConfigurationError, HayrunnerError, HookFailed, HookStopped
 from hayrunner.hooks import (
     Fail,
@@ -101,7 +101,7 @@ class HookChain:
             "thread_id": thread_id,
             "user": user,
         }
-        self._tool_context = tool_context or {}
+        self._tool_context = dict(tool_context or {})
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -152,7 +152,7 @@ class HookChain:
         """The call as it is to be run, or why it is not; `call` itself where nobody rewrote it."""
         for method in self._asked.get("on_tool_call", ()):
             # A copy: what a hook does not return as a `Rewrite` changes nothing.
-            shown = replace(call, tool_input=copy.deepcopy(dict(call.tool_input)))
+            shown = replace(call, tool_input=copied(call.tool_input))
             action = await self._ask(method, shown, known=(Rewrite, Skip))
             if isinstance(action, Skip):
                 return action
@@ -187,12 +187,11 @@ class HookChain:
         known: tuple[type, ...] = (),
         may_stop: bool = True,
     ) -> Any:
-        context = self._tool_context
         run = HookRun(
             **self._identity,
             step=self.step,
             usage=self.usage,
-            tool_context=copy.deepcopy(dict(context)) if context else {},
+            tool_context=copied(self._tool_context),
         )
         try:
             action = await method(run, *args)

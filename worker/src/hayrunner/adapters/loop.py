@@ -24,7 +24,6 @@ from hayrunner.adapters.call_checks import CheckedCalls, with_calls
 from hayrunner.adapters.context import RunContext, current_run
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.model_call import ModelReply, call_model, with_preamble
-from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import check_tool_choice
 from hayrunner.adapters.tool_batch import ToolBatch
 from hayrunner.errors import ConfigurationError
@@ -195,12 +194,11 @@ class _Step:
         run = self.run_context
         if not run.hooks.watches("on_model_response"):
             return False
-        usage = reply.meta.get("usage")
         retry = await run.hooks.model_response(
             ModelResponse(
                 message=run.to_wire([reply])[0],
                 finish_reason=str(reply.meta.get("finish_reason")),
-                usage=usage_from(usage) if usage else None,
+                usage=run.normalizer.usage,
             )
         )
         if retry is None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from haystack import tracing
@@ -11,10 +12,10 @@ from haystack.dataclasses import ChatMessage, ChatRole, StreamingChunk
 from haystack.tools import Tool
 from msgspec import UNSET, UnsetType
 
+from hayrunner.adapters.cancellation import raise_if_cancelled
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.documents import with_documents
 from hayrunner.adapters.hook_chain import MergedPatch
-from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import (
     check_tool_choice,
     patched_generator,
@@ -51,12 +52,13 @@ async def call_model(
     the token budget, `ProviderError` where the call failed, whatever exception the provider's
     package uses for that, and `HookStopped` where a hook ends the run.
     """
+    raise_if_cancelled()
     _check_limits(run)
     run.hooks.step, run.hooks.usage = run.model_calls + 1, run.usage
     prepared = await _prepare(run, generator, messages, tools)
     run.model_calls += 1
     normalizer = run.normalizer
-    normalizer.begin_step(call.id for m in messages for call in m.tool_calls if call.id)
+    normalizer.begin_step(_new_ids(run, messages))
     with tracing.tracer.trace(
         "haystack.agent.step.llm", parent_span=tracing.tracer.current_span()
     ) as span:
@@ -69,11 +71,17 @@ async def call_model(
     reply, events = normalizer.close_step(replies[0] if replies else None)
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
-    if usage := reply.meta.get("usage"):
-        run.usage = run.usage + usage_from(usage)
-        run.hooks.usage = run.usage
+    if normalizer.usage is not None:
+        run.usage = run.hooks.usage = run.usage + normalizer.usage
     await run.emit(events)
     return ModelReply(message=reply, tools=prepared.tools, tool_choice=prepared.tool_choice)
+
+
+def _new_ids(run: RunContext, messages: list[ChatMessage]) -> Iterator[str]:
+    """The ids of calls in messages that no earlier step has looked at."""
+    start = run.looked_at if run.looked_at <= len(messages) else 0
+    run.looked_at = len(messages)
+    return (call.id for m in messages[start:] for call in m.tool_calls if call.id)
 
 
 def _check_limits(run: RunContext) -> None:
@@ -146,15 +154,19 @@ def with_preamble(
 def _inputs(
     run: RunContext, generator: Any, messages: list[ChatMessage], tools: list[Tool]
 ) -> dict[str, Any]:
-    parameters = inspect.signature(generator.run).parameters
     inputs: dict[str, Any] = {"messages": messages}
-    if "streaming_callback" in parameters:
+    if _streams(type(generator)):
         inputs["streaming_callback"] = chunk_callback(run, generator)
     if tools:
         inputs["tools"] = tools
     if kwargs := usage_parameter(generator) | run.generation_kwargs:
         inputs["generation_kwargs"] = kwargs
     return inputs
+
+
+@lru_cache(maxsize=64)
+def _streams(kind: type[Any]) -> bool:
+    return "streaming_callback" in inspect.signature(kind.run).parameters
 
 
 async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> dict[str, Any]:

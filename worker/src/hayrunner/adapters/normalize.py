@@ -52,7 +52,8 @@ class CallRecord:
 
 
 class ChunkNormalizer:
-    """Turns the chunks and replies of one run into its events."""
+    """Turns the chunks and replies of one run into its events. `usage` is that of the step that
+    was closed last."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -64,6 +65,7 @@ class ChunkNormalizer:
         self._usage: Mapping[str, Any] | None = None
         self._model: str | None = None
         self._finish_reason: str | None = None
+        self.usage: Usage | None = None
         self._at_index: dict[int, CallRecord] = {}
         self._by_id: dict[tuple[int, str], CallRecord] = {}
         self._calls: list[CallRecord] = []
@@ -74,6 +76,7 @@ class ChunkNormalizer:
         self.step += 1
         self.open = True
         self.refused = self.failed = False
+        self.usage = None
         self._pieces, self._reasoning_pieces = [], []
         self._usage = self._model = self._finish_reason = None
         self._at_index, self._by_id, self._calls = {}, {}, []
@@ -243,11 +246,12 @@ class ChunkNormalizer:
         meta["finish_reason"] = reason or "stop"
         if usage and not meta.get("usage"):
             meta["usage"] = usage
+        self.usage = usage_from(usage) if usage else None
         model = meta.get("model") or self._model
         return ModelCallEnd(
             model=str(model) if model else None,
             finish_reason=str(meta["finish_reason"]),
-            usage=usage_from(usage) if usage else None,
+            usage=self.usage,
             step=self.step,
         )
 

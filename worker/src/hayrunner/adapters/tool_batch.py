@@ -7,7 +7,6 @@ tool's exception and arguments into logs and results. The pieces of it that know
 
 import asyncio
 import contextvars
-import copy
 import functools
 import logging
 import uuid
@@ -22,11 +21,13 @@ from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
 from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.cancellation import is_cancelled, raise_if_cancelled
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
+from hayrunner.adapters.plain_values import copied
 from hayrunner.errors import HayrunnerError, HookFailed, HookStopped, ToolError
 from hayrunner.hooks import PendingCall, Skip, ToolResult
-from hayrunner.tool_context import ToolCallInfo, set_tool_call
+from hayrunner.tool_context import ToolCallInfo, reset_tool_call, set_tool_call
 from hayrunner_contracts.events import Data
 
 __all__ = ["ToolBatch"]
@@ -76,7 +77,10 @@ class ToolBatch:
         results: list[ChatMessage | None] = [None] * len(calls)
         slots = asyncio.Semaphore(self.run_context.settings.tool_concurrency)
         parent = tracing.tracer.current_span()
-        for group in internals.schedule_tool_calls(calls, tools):
+        groups = [list(range(len(calls)))]
+        if any(map(internals.uses_state, tools)):
+            groups = internals.schedule_tool_calls(calls, tools)
+        for group in groups:
             turns = [self._turn(calls[i], tools[i], slots, parent) for i in group]
             outcomes = await _settled(turns)
             for i, outcome in zip(group, outcomes, strict=True):
@@ -146,7 +150,7 @@ class ToolBatch:
         result = ToolResult(
             tool_call_id=call.id or "",
             tool_name=call.tool_name,
-            tool_input=copy.deepcopy(call.arguments),
+            tool_input=copied(call.arguments),
             output=to_wire_parts(told.result),
             is_error=told.error,
         )
@@ -158,24 +162,28 @@ class ToolBatch:
         )
 
     async def _invoke(self, call: ToolCall, tool: Tool, parent: Any) -> Any:
-        arguments = internals.prepare_tool_args(
-            tool=tool, tool_call_arguments=call.arguments, state=self.state
-        )
+        # A copy: what a tool does to its arguments changes nothing of what is told of the call.
+        arguments: dict[str, Any] = copied(call.arguments)
+        if internals.uses_state(tool):
+            arguments = internals.prepare_tool_args(
+                tool=tool, tool_call_arguments=arguments, state=self.state
+            )
         with internals.create_tool_span(tool, call, parent) as span:
             span.set_content_tag("haystack.agent.step.tool.input", call.arguments)
-            set_tool_call(self._info(call))
+            token = set_tool_call(self._info(call))
             try:
                 result = await self._await_tool(tool, arguments)
             except ToolInvocationError as error:
                 span.set_tag("haystack.tool.error", True)
                 return self._failed(call, error.__cause__ or error)
             except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+                if is_cancelled():
                     raise
                 # Nobody cancelled this call: the tool waited for something that was cancelled.
                 span.set_tag("haystack.tool.error", True)
                 return self._failed(call, error)
+            finally:
+                reset_tool_call(token)
             span.set_content_tag("haystack.agent.step.tool.output", result)
             return result
 
@@ -204,7 +212,7 @@ class ToolBatch:
             step=run.normalizer.step,
             tool_call_id=call.id or "",
             tool_name=call.tool_name,
-            tool_context=copy.deepcopy(run.settings.tool_context),
+            tool_context=copied(run.settings.tool_context),
             publish=publish,
             loop=asyncio.get_running_loop(),
         )
@@ -231,6 +239,11 @@ class ToolBatch:
 async def _settled(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     """All outcomes in order, or the first exception. If this is cancelled, or one raises, the
     others are cancelled, once, and waited for, so that no tool outlives its run."""
+    if len(work) == 1:
+        # A task costs as much as the rest of a call.
+        outcome = await work[0]
+        raise_if_cancelled()
+        return [outcome]
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
