@@ -16,6 +16,7 @@ Hooks see content. What they log or export of it is theirs to answer for.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -44,6 +45,9 @@ __all__ = [
     "ToolResult",
 ]
 
+# One for all that have none, so it cannot be written to.
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 
 @dataclass(frozen=True, kw_only=True)
 class HookRun:
@@ -56,7 +60,7 @@ class HookRun:
     thread_id: str | None = None
     user: str | None = None
     usage: Usage = field(default_factory=Usage)
-    tool_context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tool_context: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from referencing import Registry
 
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.normalize import INVALID_ARGUMENTS
+from hayrunner.adapters.plain_values import PlainTypes, plain_types
 from hayrunner.errors import InvalidToolCall
 from hayrunner.hooks import Fail, InvalidCall, Repair, Retry, Skip
 from hayrunner_contracts.options import ToolChoice
@@ -124,10 +125,13 @@ def problem_of(call: ToolCall, tools: Mapping[str, Tool]) -> str | None:
     if tool is None:
         known = ", ".join(sorted(tools)) or "none"
         return f"This call was not run: there is no tool of that name. The tools are: {known}."
+    validator, types = _validator(tool)
+    if types is not None and types.fit(call.arguments):
+        return None
     faults = [
         f"at {'/'.join(str(part) for part in fault.absolute_path) or 'the root'}: {fault.message}"
         for fault, _ in zip(
-            _validator(tool).iter_errors(call.arguments), range(_FAULTS_TOLD), strict=False
+            validator.iter_errors(call.arguments), range(_FAULTS_TOLD), strict=False
         )
     ]
     if not faults:
@@ -138,12 +142,12 @@ def problem_of(call: ToolCall, tools: Mapping[str, Tool]) -> str | None:
     )
 
 
-def _validator(tool: Tool) -> Draft202012Validator:
+def _validator(tool: Tool) -> tuple[Draft202012Validator, PlainTypes | None]:
     """Kept on the tool: it costs more to make than to use, and lives as long."""
     kept = tool.__dict__.get(_KEPT)
-    if kept is None or kept.schema is not tool.parameters:
-        kept = Draft202012Validator(tool.parameters, registry=Registry())
-        tool.__dict__[_KEPT] = kept
+    if kept is None or kept[0].schema is not tool.parameters:
+        validator = Draft202012Validator(tool.parameters, registry=Registry())
+        kept = tool.__dict__[_KEPT] = (validator, plain_types(tool.parameters))
     return kept
 
 

@@ -93,15 +93,10 @@ class HookChain:
                 if getattr(type(hook), name) is not getattr(RunHooks, name):
                     self._asked.setdefault(name, []).append(getattr(hook, name))
         self.watches_deltas = any(name in self._asked for name in _DELTAS)
-        self.step = 0
-        self.usage = Usage()
-        self._identity: dict[str, Any] = {
-            "message_id": message_id,
-            "agent": agent,
-            "thread_id": thread_id,
-            "user": user,
-        }
         self._tool_context = dict(tool_context or {})
+        self._run = HookRun(
+            message_id=message_id, agent=agent, step=0, thread_id=thread_id, user=user
+        )
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -109,6 +104,10 @@ class HookChain:
     def watches(self, point: str) -> bool:
         """Whether any hook overrides this point."""
         return point in self._asked
+
+    def goes_on(self, *, step: int | None = None, usage: Usage) -> None:
+        """Where the run is from now on, as hooks are told."""
+        self._run = replace(self._run, step=self._run.step if step is None else step, usage=usage)
 
     async def run_start(self) -> None:
         for method in self._asked.get("on_run_start", ()):
@@ -187,12 +186,9 @@ class HookChain:
         known: tuple[type, ...] = (),
         may_stop: bool = True,
     ) -> Any:
-        run = HookRun(
-            **self._identity,
-            step=self.step,
-            usage=self.usage,
-            tool_context=copied(self._tool_context),
-        )
+        run = self._run
+        if self._tool_context:
+            run = replace(run, tool_context=copied(self._tool_context))
         try:
             action = await method(run, *args)
         except Exception as error:

@@ -1,8 +1,9 @@
 """One model call of a run: chunks out as they come, the reply repaired afterwards."""
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -54,7 +55,7 @@ async def call_model(
     """
     raise_if_cancelled()
     _check_limits(run)
-    run.hooks.step, run.hooks.usage = run.model_calls + 1, run.usage
+    run.hooks.goes_on(step=run.model_calls + 1, usage=run.usage)
     prepared = await _prepare(run, generator, messages, tools)
     run.model_calls += 1
     normalizer = run.normalizer
@@ -72,7 +73,8 @@ async def call_model(
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
     if normalizer.usage is not None:
-        run.usage = run.hooks.usage = run.usage + normalizer.usage
+        run.usage = run.usage + normalizer.usage
+        run.hooks.goes_on(usage=run.usage)
     await run.emit(events)
     return ModelReply(message=reply, tools=prepared.tools, tool_choice=prepared.tool_choice)
 
@@ -175,7 +177,7 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
             return await asyncio.to_thread(generator.run, **inputs)
         if not run.hooks.watches_deltas:
             return await generator.run_async(**inputs)
-        return await stoppable(run, generator.run_async(**inputs))
+        return await stoppable(run, generator.run_async(**inputs)) or {}
     except HayrunnerError:
         raise
     except (TypeError, ValueError):
@@ -196,31 +198,27 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
         raise failure from error
 
 
-async def stoppable(run: RunContext, work: Coroutine[Any, Any, _T]) -> _T:
+async def stoppable(run: RunContext, work: Awaitable[_T]) -> _T | None:
     """`work`, which a hook can end in the middle of its stream. A generator that is cancelled
-    closes its connection; one whose callback raises may leak it. So the work is a task, which
-    the callback cancels: the task finds out where it waits for its next chunk."""
-    task = asyncio.ensure_future(work)
-    run.streaming = task
+    closes its connection; one whose callback raises may leak it. So the callback notes the error
+    and cancels this task, which finds out where it waits for its next chunk."""
+    run.streaming = task = asyncio.current_task()
+    outcome: _T | None = None
     try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task])
-        _forget(task)
-        raise
+        outcome = await work
+    except (asyncio.CancelledError, Exception):
+        # Policy: with an error noted, this is what the cancel was turned into on its way.
+        if run.delta_error is None:
+            raise
     finally:
         run.streaming = None
-    if run.delta_error is not None:
-        _forget(task)
-        raise run.delta_error
-    return task.result()
-
-
-def _forget(task: asyncio.Task[Any]) -> None:
-    """What a cancelled task raised in its cleanup is nobody's answer any more."""
-    if not task.cancelled():
-        task.exception()
+    if run.delta_error is None or task is None:
+        return outcome
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # takes the cancel where the stream was over before it could
+    if task.uncancel():
+        raise asyncio.CancelledError  # somebody else's, too
+    raise run.delta_error
 
 
 async def _show_unstreamed(run: RunContext, reply: ChatMessage) -> None:

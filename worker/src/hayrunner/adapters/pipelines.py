@@ -133,7 +133,9 @@ class PipelineAdapter:
             # An Agent's messages hold what its chunks do not show, wherever they go from there.
             extra = {self._agent} if self._agent is not None else None
             running = self._pipeline.run_async(data, include_outputs_from=extra)
-            return await (stoppable(run, running) if run.hooks.watches_deltas else running)
+            if not run.hooks.watches_deltas:
+                return await running
+            return await stoppable(run, running) or {}
         except Exception as error:
             # Policy: a provider's failure is one in a pipeline, too; anything else is not ours.
             if (failure := provider_failure(error)) is not None and not _is_ours(error):

@@ -1,10 +1,21 @@
-"""Copies of JSON values, for those who may change what they are given."""
+"""Plain JSON values: copies for those who may change what they are given, and a quick look at
+whether arguments are of the types that a tool's schema names."""
 
 import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
-__all__ = ["copied"]
+__all__ = ["PlainTypes", "copied", "plain_types"]
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
 _UNCHANGEABLE = frozenset({str, int, float, bool, type(None)})
 
 
@@ -19,3 +30,34 @@ def copied(value: Any) -> Any:
     if kind is list:
         return [copied(item) for item in cast("list[Any]", value)]
     return copy.deepcopy(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainTypes:
+    """A schema of an object whose properties are texts, numbers and the like, and no more is
+    said of them: what most tools have."""
+
+    properties: Mapping[str, tuple[type, ...]]
+    required: frozenset[str]
+
+    def fit(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether `arguments` satisfy the schema for sure. False says nothing: a validator may
+        still find no fault with them."""
+        known = self.properties
+        return self.required <= arguments.keys() and all(
+            name in known and type(value) in known[name] for name, value in arguments.items()
+        )
+
+
+def plain_types(schema: Mapping[str, Any]) -> PlainTypes | None:
+    """The types that `schema` names; None where it says more than that."""
+    said = {"type", "properties", "required", "additionalProperties", *_ANNOTATIONS}
+    if schema.get("type") != "object" or not schema.keys() <= said:
+        return None
+    properties: dict[str, tuple[type, ...]] = {}
+    for name, wanted in schema.get("properties", {}).items():
+        types = _TYPES.get(str(wanted.get("type")))
+        if types is None or not wanted.keys() <= {"type", *_ANNOTATIONS}:
+            return None
+        properties[name] = types
+    return PlainTypes(properties=properties, required=frozenset(schema.get("required", ())))
