@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.events import Usage
@@ -49,8 +49,7 @@ __all__ = [
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, kw_only=True)
-class HookRun:
+class HookRun(Struct, frozen=True, kw_only=True):
     """The run a hook is called for. `step` counts model calls from 1, 0 before the first.
     `tool_context` is the request's, this hook's own copy."""
 
@@ -59,20 +58,18 @@ class HookRun:
     step: int
     thread_id: str | None = None
     user: str | None = None
-    usage: Usage = field(default_factory=Usage)
-    tool_context: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    usage: Usage = Usage()
+    tool_context: Mapping[str, Any] = _NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelCall:
+class ModelCall(Struct, frozen=True, kw_only=True):
     """A model call about to be made."""
 
     messages: Sequence[ChatMessage]
     tool_names: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelResponse:
+class ModelResponse(Struct, frozen=True, kw_only=True):
     """A reply, before anything is done about it."""
 
     message: ChatMessage
@@ -80,8 +77,7 @@ class ModelResponse:
     usage: Usage | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PendingCall:
+class PendingCall(Struct, frozen=True, kw_only=True):
     """A tool call about to be run, with the arguments as rewritten so far."""
 
     tool_call_id: str
@@ -89,8 +85,7 @@ class PendingCall:
     tool_input: Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class InvalidCall:
+class InvalidCall(Struct, frozen=True, kw_only=True):
     """A tool call that cannot be run. `problem` is what the model would be told; `tool_input` is
     the raw text where the arguments are no JSON object. `retries_left` is the run's budget."""
 
@@ -101,8 +96,7 @@ class InvalidCall:
     retries_left: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True, kw_only=True):
     """What a tool gave back, as the model is going to see it."""
 
     tool_call_id: str
@@ -112,15 +106,14 @@ class ToolResult:
     is_error: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunEnd:
+class RunEnd(Struct, frozen=True, kw_only=True):
     """How the run ended. `error_code` is None for a completed one."""
 
     status: str
     finish_reason: str
     answer: Any = None
     error_code: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,16 @@
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from hayrunner_contracts.events import Data
 
 __all__ = ["ToolCallInfo", "current_tool_call", "reset_tool_call", "set_tool_call"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolCallInfo:
+class ToolCallInfo(Struct, frozen=True, kw_only=True):
     """The call that a tool is running for.
 
     `tool_context` is this call's own copy of what the request gave under that name. The
@@ -27,7 +27,7 @@ class ToolCallInfo:
     tool_name: str
     thread_id: str | None = None
     user: str | None = None
-    tool_context: dict[str, Any] = field(default_factory=dict[str, Any])
+    tool_context: dict[str, Any] = {}
     publish: Callable[[Data], Awaitable[None]] | None = None
     loop: asyncio.AbstractEventLoop | None = None
 

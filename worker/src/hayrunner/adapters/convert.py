@@ -74,6 +74,8 @@ def _wire_call(call: ToolCall) -> wire.ToolCall:
 
 
 def _plain(value: Any) -> Any:
+    if not value:
+        return value if value is None else type(value)()
     return msgspec.to_builtins(value, enc_hook=_as_text, str_keys=True)
 
 
@@ -86,13 +88,12 @@ class WireMessages:
         self._made: dict[int, tuple[ChatMessage, wire.ChatMessage]] = {}
 
     def __call__(self, messages: Iterable[ChatMessage]) -> list[wire.ChatMessage]:
-        return [self._one(message) for message in messages]
+        made = self._made
+        return [(made.get(id(message)) or self._make(message))[1] for message in messages]
 
-    def _one(self, message: ChatMessage) -> wire.ChatMessage:
-        made = self._made.get(id(message))
-        if made is None:
-            made = self._made[id(message)] = (message, to_wire(message))
-        return made[1]
+    def _make(self, message: ChatMessage) -> tuple[ChatMessage, wire.ChatMessage]:
+        made = self._made[id(message)] = (message, to_wire(message))
+        return made
 
 
 def to_wire_parts(result: Any) -> str | list[dict[str, Any]]:

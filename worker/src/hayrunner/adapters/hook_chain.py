@@ -3,10 +3,11 @@
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from hayrunner.adapters.plain_values import copied
 from hayrunner.errors import ConfigurationError, HayrunnerError, HookFailed, HookStopped
@@ -94,9 +95,13 @@ class HookChain:
                     self._asked.setdefault(name, []).append(getattr(hook, name))
         self.watches_deltas = any(name in self._asked for name in _DELTAS)
         self._tool_context = dict(tool_context or {})
-        self._run = HookRun(
-            message_id=message_id, agent=agent, step=0, thread_id=thread_id, user=user
-        )
+        self._identity: dict[str, Any] = {
+            "message_id": message_id,
+            "agent": agent,
+            "thread_id": thread_id,
+            "user": user,
+        }
+        self._run = HookRun(**self._identity, step=0)
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -107,7 +112,9 @@ class HookChain:
 
     def goes_on(self, *, step: int | None = None, usage: Usage) -> None:
         """Where the run is from now on, as hooks are told."""
-        self._run = replace(self._run, step=self._run.step if step is None else step, usage=usage)
+        self._run = HookRun(
+            **self._identity, step=self._run.step if step is None else step, usage=usage
+        )
 
     async def run_start(self) -> None:
         for method in self._asked.get("on_run_start", ()):
@@ -151,7 +158,11 @@ class HookChain:
         """The call as it is to be run, or why it is not; `call` itself where nobody rewrote it."""
         for method in self._asked.get("on_tool_call", ()):
             # A copy: what a hook does not return as a `Rewrite` changes nothing.
-            shown = replace(call, tool_input=copied(call.tool_input))
+            shown = PendingCall(
+                tool_call_id=call.tool_call_id,
+                tool_name=call.tool_name,
+                tool_input=copied(call.tool_input),
+            )
             action = await self._ask(method, shown, known=(Rewrite, Skip))
             if isinstance(action, Skip):
                 return action

@@ -116,8 +116,7 @@ class _Step:
     async def run(self) -> bool:
         """Whether the loop goes on."""
         tools = self._current_tools()
-        with self._appended_to_history():
-            await self._hooks("before_llm")
+        await self._before_llm()
         if (reason := self.state.data.get("stop_run")) is not None:
             self.run_context.stop_reason = str(reason)
             return self._end(reason, "stopped")
@@ -142,6 +141,11 @@ class _Step:
         internals.check_duplicate_tool_names(tools=tools)
         self.state.set("tools", tools, handler_override=replace_values)
         return tools
+
+    async def _before_llm(self) -> None:
+        if self.agent.hooks.get("before_llm"):
+            with self._appended_to_history():
+                await self._hooks("before_llm")
 
     async def _hooks(self, point: Any) -> None:
         await internals.run_hooks(hooks=self.agent.hooks, hook_point=point, state=self.state)
@@ -176,6 +180,8 @@ class _Step:
         self.state.set("step_count", self.exe.counter)
 
     async def _continue_after_exit(self) -> bool:
+        if not self.agent.hooks.get("on_exit"):
+            return False
         with self._appended_to_history():
             return await self.agent.continue_after_exit(self.exe)
 
@@ -292,7 +298,7 @@ class _Step:
     ) -> None:
         """Events and history of the step's calls, in call order, as the hooks left them."""
         run = self.run_context
-        results = _results_by_call(self.state.data["messages"])
+        results = _results_by_call(self.state.data["messages"], {call.id for call in announced})
         events: list[StreamEvent] = []
         for record, call in zip(run.normalizer.calls, announced, strict=True):
             events.extend(self._committed([call], executed))
@@ -328,10 +334,19 @@ def _pending_calls(state: State) -> list[ToolCall]:
     ]
 
 
-def _results_by_call(messages: Sequence[ChatMessage]) -> dict[str | None, ChatMessage]:
-    return {
-        result.origin.id: message for message in messages for result in message.tool_call_results
-    }
+def _results_by_call(
+    messages: Sequence[ChatMessage], wanted: set[str | None]
+) -> dict[str | None, ChatMessage]:
+    """The last message with a result for each of these calls. From the end: that is where a
+    step's results are, of a conversation that may be long."""
+    found: dict[str | None, ChatMessage] = {}
+    for message in reversed(messages):
+        if found.keys() == wanted:
+            break
+        for result in message.tool_call_results:
+            if result.origin.id in wanted:
+                found.setdefault(result.origin.id, message)
+    return found
 
 
 def _output(call_id: str, message: ChatMessage | None, step: int) -> ToolOutput:

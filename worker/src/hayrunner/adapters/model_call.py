@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from haystack import tracing
 from haystack.dataclasses import ChatMessage, ChatRole, StreamingChunk
 from haystack.tools import Tool
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from hayrunner.adapters.cancellation import raise_if_cancelled
 from hayrunner.adapters.context import RunContext
@@ -34,8 +33,7 @@ __all__ = ["ModelReply", "call_model", "chunk_callback", "stoppable", "with_prea
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelReply:
+class ModelReply(Struct, frozen=True, kw_only=True):
     """An assistant message, with the tools and the choice that this one call was made with:
     a hook may have taken tools away."""
 
@@ -94,8 +92,7 @@ def _check_limits(run: RunContext) -> None:
         raise BudgetSpent(budget, messages=run.new_messages)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True, kw_only=True):
     """One call to a generator: its own, or a copy with this call's parameters."""
 
     generator: Any

@@ -9,6 +9,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -60,7 +61,12 @@ _DIALECTS: dict[str, _Dialect] = {
 
 
 def _dialect(generator: Any) -> _Dialect | None:
-    for cls in type(generator).__mro__:
+    return _dialect_of(type(generator))
+
+
+@lru_cache(maxsize=64)
+def _dialect_of(kind: type[Any]) -> _Dialect | None:
+    for cls in kind.__mro__:
         if found := _DIALECTS.get(cls.__name__):
             return found
     return None

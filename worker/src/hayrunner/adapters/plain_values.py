@@ -26,9 +26,15 @@ def copied(value: Any) -> Any:
     if kind in _UNCHANGEABLE:
         return value
     if kind is dict:
-        return {key: copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+        return {
+            key: item if type(item) in _UNCHANGEABLE else copied(item)
+            for key, item in cast("dict[Any, Any]", value).items()
+        }
     if kind is list:
-        return [copied(item) for item in cast("list[Any]", value)]
+        return [
+            item if type(item) in _UNCHANGEABLE else copied(item)
+            for item in cast("list[Any]", value)
+        ]
     return copy.deepcopy(value)
 
 

@@ -6,11 +6,13 @@ tool's exception and arguments into logs and results. The pieces of it that know
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import logging
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -75,7 +77,9 @@ class ToolBatch:
         calls = self.calls
         tools = [self.tools[call.tool_name] for call in calls]
         results: list[ChatMessage | None] = [None] * len(calls)
-        slots = asyncio.Semaphore(self.run_context.settings.tool_concurrency)
+        at_once = self.run_context.settings.tool_concurrency
+        # Without a bound to keep, a slot is one more thing to wait for.
+        slots = asyncio.Semaphore(at_once) if at_once < len(calls) else contextlib.nullcontext()
         parent = tracing.tracer.current_span()
         groups = [list(range(len(calls)))]
         if any(map(internals.uses_state, tools)):
@@ -91,7 +95,7 @@ class ToolBatch:
         return results
 
     async def _turn(
-        self, call: ToolCall, tool: Tool, slots: asyncio.Semaphore, parent: Any
+        self, call: ToolCall, tool: Tool, slots: AbstractAsyncContextManager[None], parent: Any
     ) -> _Outcome | None:
         async with slots:
             if self.stopped is not None:
