@@ -188,7 +188,9 @@ def report(seconds: dict[str, list[float]]) -> bool:
         milliseconds = statistics.median(times) * 1e3
         print(f"{name:26}{milliseconds:12.3f}{middle:8.3f}{low:10.3f}-{high:.3f}")
     met = overhead <= GOAL
-    print(f"overhead with every hook {overhead:+.1%}, goal {GOAL:.0%}: {'met' if met else 'MISSED'}")
+    print(
+        f"overhead with every hook {overhead:+.1%}, goal {GOAL:.0%}: {'met' if met else 'MISSED'}"
+    )
     return met
 
 

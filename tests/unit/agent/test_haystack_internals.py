@@ -2,12 +2,16 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 import pytest
 from haystack.components.agents import Agent as HaystackAgent
+from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.tools import create_tool_from_function
 
 from hayrunner.adapters import haystack_internals as internals
 from hayrunner.adapters.loop import LoopAgent, loop_agent
@@ -30,10 +34,11 @@ CALLS: list[tuple[Callable[..., Any], tuple[str, ...], dict[str, str]]] = [
     (internals.run_hooks, (), {"hooks": "dict", "hook_point": "str", "state": "state"}),
     (internals.schedule_tool_calls, ("calls", "tools"), {}),
 ]
+OURS = {internals.mandatory_inputs, internals.content_parts, internals.uses_state}
 
 
 def test_every_name_that_is_exported_is_checked_here() -> None:
-    checked = {function for function, _, _ in CALLS} | {internals.mandatory_inputs}
+    checked = {function for function, _, _ in CALLS} | OURS
     assert {getattr(internals, name) for name in internals.__all__} == checked
 
 
@@ -93,6 +98,34 @@ def test_a_loop_is_a_copy_that_shares_the_parts_of_its_agent() -> None:
 def test_mandatory_inputs_are_found() -> None:
     agent = HaystackAgent(chat_generator=MockChatGenerator("x"), user_prompt="{{topic}}")
     assert sorted(internals.mandatory_inputs(agent)) == ["messages", "topic"]
+
+
+def test_the_parts_of_a_message_are_found_in_order() -> None:
+    call = ToolCall(tool_name="add", arguments={})
+    message = ChatMessage.from_assistant("text", tool_calls=[call], reasoning="why")
+    kinds = [type(part).__name__ for part in internals.content_parts(message)]
+    assert kinds == ["ReasoningContent", "TextContent", "ToolCall"]
+
+
+def plain(a: int) -> int:
+    """Takes a number."""
+    return a
+
+
+def stateful(a: int, state: State) -> int:
+    """Takes the state."""
+    return a
+
+
+def test_a_tool_that_reads_or_writes_state_is_told_from_one_that_does_not() -> None:
+    assert not internals.uses_state(create_tool_from_function(plain))
+    assert internals.uses_state(create_tool_from_function(stateful))
+    reads = create_tool_from_function(plain, inputs_from_state={"number": "a"})
+    writes = create_tool_from_function(plain, outputs_to_state={"number": {}})
+    assert internals.uses_state(reads)
+    assert internals.uses_state(writes)
+    again = replace(reads, function=stateful, inputs_from_state=None)
+    assert internals.uses_state(again)
 
 
 def test_the_installed_version_is_the_minor_version_that_was_read() -> None:

@@ -281,7 +281,7 @@ async def test_an_option_that_a_pipeline_decides_itself_is_refused(provide: Prov
     for option in ({"max_turns": 1}, {"temperature": None}, {"preamble": "x"}):
         with pytest.raises(UnsupportedOption) as refused:
             await tell(agent, options=option)
-        assert refused.value.field == next(iter(option))
+        assert refused.value.field == f"options.{next(iter(option))}"
     told = await tell(agent, options={"history": [], "record_content_telemetry": False})
     assert told.outcome.answer == "Hello"
 
