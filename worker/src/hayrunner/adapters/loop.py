@@ -24,9 +24,9 @@ from hayrunner.adapters.call_checks import CheckedCalls, with_calls
 from hayrunner.adapters.context import RunContext, current_run
 from hayrunner.adapters.convert import to_wire, to_wire_parts
 from hayrunner.adapters.model_call import call_model, with_preamble
-from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import check_tool_choice
 from hayrunner.adapters.tool_batch import ToolBatch
+from hayrunner.adapters.usage import usage_from
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import ModelResponse
 from hayrunner_contracts.errors import InvalidRequest
