@@ -190,7 +190,11 @@ async def test_an_http_error_ends_the_run_without_its_text(
 
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("anthropic", {"type": "error", "error": {"type": "overloaded_error"}}, "provider_error"),
-    ("anthropic", {"type": "error", "error": {"type": "rate_limit_error"}}, "provider_rate_limited"),
+    (
+        "anthropic",
+        {"type": "error", "error": {"type": "rate_limit_error"}},
+        "provider_rate_limited",
+    ),
     ("anthropic", {"$abort": True}, "provider_error"),
     ("ollama", {"error": "secret"}, "provider_error"),
     ("ollama", {"$abort": True}, "provider_error"),
@@ -282,8 +286,8 @@ async def test_parameters_are_anthropics(provide: Provide) -> None:
     assert generator.generation_kwargs == own
 
 
-# The generator would leave out the first with a warning, its client fail at the others: since its
-# version 2 it takes no temperature.
+# The generator would leave out the first with a warning. At the others the installed version of
+# Anthropic's client would fail, which takes no temperature.
 @pytest.mark.parametrize(
     ("options", "field"),
     [

@@ -318,9 +318,7 @@ class ChunkNormalizer:
         the reply's own objects are kept where they match, for the provider's `extra`.
         """
         if not self._calls:
-            for call in reply_calls:
-                record = self._open(call.id or "", len(self._calls))
-                record.tool_name = call.tool_name
+            return [self._adopted(call) for call in reply_calls]
         left = list(reply_calls)
         ids = {record.provider_id for record in self._calls}
         calls: list[ToolCall] = []
@@ -344,6 +342,14 @@ class ChunkNormalizer:
                     )
                 )
         return calls
+
+    def _adopted(self, call: ToolCall) -> ToolCall:
+        """A call that no chunk spoke of, with an id of this run."""
+        record = self._open(call.id or "", len(self._calls))
+        record.tool_name = call.tool_name
+        return ToolCall(
+            tool_name=call.tool_name, arguments=call.arguments, id=record.id, extra=call.extra
+        )
 
     def close_open_calls(self, why: str) -> list[StreamEvent]:
         """An error output for every call of this step that has none: the run ends early."""

@@ -148,9 +148,13 @@ def _sent_names(generator: Any) -> set[str] | None:
     allowed: list[str] | None = getattr(generator, "ALLOWED_PARAMS", None)
     if allowed is None:
         return None
-    create = getattr(getattr(generator.async_client, "messages", None), "create", None)
+    create = getattr(_client_messages(generator), "create", None)
     taken = allowed if create is None else inspect.signature(create).parameters
     return {name for name in allowed if name in taken} | {*_RENAMED}
+
+
+def _client_messages(generator: Any) -> Any:
+    return getattr(getattr(generator, "async_client", None), "messages", None)
 
 
 def _given(parameters: Parameters) -> dict[str, Any]:
