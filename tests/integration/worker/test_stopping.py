@@ -102,7 +102,7 @@ async def test_a_command_that_cannot_be_read_or_is_not_for_this_run_changes_noth
 
 async def test_a_run_ends_at_its_deadline(serve: Serve, requester: Requester) -> None:
     await serve(ScriptedAgent(script=wait_for_ever))
-    message_id = await requester.publish(timeout_s=0.3)
+    message_id = await requester.publish(timeout_s=1.0)
     result = await requester.ended(message_id)
 
     assert result.status == "failed"
