@@ -15,6 +15,7 @@ from tests.unit.agent.runs import agent_over, inputs_of, tell
 
 from hayrunner.adapters.run import Run
 from hayrunner.errors import StructuredOutputError
+from hayrunner.hooks import HookRun, RunHooks, Stop
 from hayrunner_contracts.errors import StructuredOutputFailed
 from hayrunner_contracts.events import Data, ModelCallEnd, TextChunk, ToolCallStart
 from hayrunner_contracts.options import NamedTool
@@ -332,6 +333,17 @@ async def test_a_generator_without_a_stream_answers_by_its_tool_too() -> None:
     told = await tell(agent_over(Silent()), response_format=SCHEMA)
     assert told.outcome.answer == {"sum": 3}
     assert offered == [["answer"]]
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_hooks_see_the_answer_before_consumers_do(provide: Provide, kind: str) -> None:
+    class Guard(RunHooks):
+        async def on_text_delta(self, run: HookRun, text: str) -> Stop | None:
+            return Stop(reason="no sums") if "sum" in text else None
+
+    _, generator = await provide([SPOKEN[kind].form(GOOD)], kind)
+    told = await tell(agent_over(generator, hooks=[Guard()]), response_format=SCHEMA)
+    assert (told.code, told.text) == ("stopped", "")
 
 
 LIST = {"type": "array", "items": {"$ref": "#/$defs/N"}, "$defs": {"N": {"type": "integer"}}}

@@ -61,7 +61,8 @@ async def call_model(
     if usage := reply.meta.get("usage"):
         run.usage = run.usage + usage_from(usage)
         run.hooks.usage = run.usage
-    await run.emit(events)
+    # What no chunk told, such as an answer given by a tool, hooks see before consumers too.
+    await (_watched_emit(run) if run.hooks.watches_deltas else run.emit)(events)
     return reply
 
 
