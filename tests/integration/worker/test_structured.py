@@ -109,6 +109,13 @@ def add(a: int, b: int) -> int:
 
 
 @pytest.fixture
+async def nats_server() -> AsyncIterator[EmbeddedServer]:
+    """One kind of server: what is tested here is not up to it."""
+    async with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
 async def serve(nats_server: EmbeddedServer) -> AsyncIterator[Serve]:
     """`provider = await serve(scenario, kind, **agent_settings)`: a worker with agent `films`."""
     async with AsyncExitStack() as stack:
@@ -134,7 +141,7 @@ def client(nc: Client) -> RunClient:
     return RunClient(nc)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", ["own", "anthropic"])
 @pytest.mark.parametrize(("wanted", "instance"), SHAPES, ids=lambda shape: str(shape)[:24])
 async def test_the_callers_type_goes_to_the_provider_and_an_instance_comes_back(
     serve: Serve, client: RunClient, kind: str, wanted: Any, instance: Any
@@ -164,7 +171,7 @@ async def test_the_streamed_text_is_the_json(serve: Serve, client: RunClient, ki
     assert (await run.result()).answer == msgspec.json.decode(ALIEN)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", ["openai", "ollama"])
 @pytest.mark.parametrize(("wanted", "instance"), SHAPES, ids=lambda shape: str(shape)[:24])
 async def test_the_outcome_of_tools_comes_back_as_an_instance(
     serve: Serve, client: RunClient, kind: str, wanted: Any, instance: Any

@@ -38,10 +38,13 @@ def reply(body: dict[str, Any]) -> Any:
     return spoken.form(json.dumps(MOVIE)) if schema else spoken.text("Alien, of 1979.")
 
 
-async def test_the_examples_of_the_page_work(
-    nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = PAGE.read_text().replace("nats://localhost:4222", nats_server.url)
+async def test_the_examples_of_the_page_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with EmbeddedServer() as server:
+        await run_page(server.url, monkeypatch)
+
+
+async def run_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PAGE.read_text().replace("nats://localhost:4222", url)
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
     async with ScriptedProvider(reply) as provider:
@@ -53,7 +56,7 @@ async def test_the_examples_of_the_page_work(
         agents = next(block for block in blocks if "class Accountant" in block)
         await run("import dataclasses\n" + agents.partition("async with")[0], names)
         registry = Registry([names["Films"], names["Accountant"]])
-        async with Worker(Settings(nats_url=nats_server.url, port=-1), registry):
+        async with Worker(Settings(nats_url=url, port=-1), registry):
             for block in blocks[1:]:
                 await run(block, names)
         await names["films"].close()
