@@ -303,7 +303,7 @@ class Run:
         await self._client.send_command(self.message_id, command)
 
     async def approve(self, tool_call_id: str, *, feedback: str | None = None) -> None:
-        """Let a call that waits for approval run as the model wrote it."""
+        """Let a call that waits for approval run as its request shows it."""
         command = Approve(tool_call_id=tool_call_id, feedback=feedback)
         await self._client.send_command(self.message_id, command)
 
