@@ -50,7 +50,8 @@ async def client() -> AsyncIterator[RunClient]:
             stack.push_async_callback(generator.close_async)
             registry.add(name, agent_over(generator, tools=[add, boom]))
         server = await stack.enter_async_context(EmbeddedServer())
-        settings = load_settings(nats_url=server.url, port=-1)
+        # A slot for every agent: with fewer, idle agents take turns, and each turn takes a while.
+        settings = load_settings(nats_url=server.url, port=-1, concurrency=len(CASES))
         await stack.enter_async_context(Worker(settings, registry))
         yield await stack.enter_async_context(await RunClient.connect(server.url))
 
