@@ -15,7 +15,9 @@ from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.settings import RunSettings
+from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
+from hayrunner.run_inbox import RunInbox
 from hayrunner_contracts.events import StreamEvent, Usage
 
 __all__ = ["DiscardEvents", "RunContext", "current_run"]
@@ -38,6 +40,8 @@ class RunContext:
     agent's own, so that a tool that blocks holds up no other agent. `answer_tool` is what the
     model is to call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
+    `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
+    to be told before its next call.
     """
 
     message_id: str
@@ -47,6 +51,9 @@ class RunContext:
     user: str | None = None
     hooks: HookChain = field(default_factory=HookChain)
     executor: Executor | None = None
+    inbox: RunInbox | None = None
+    approvals: ApprovalRules = field(default_factory=ApprovalRules)
+    notes: list[str] = field(default_factory=list[str])
     sink: EventSink = field(default_factory=DiscardEvents)
     generator: Any = None
     generation_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -29,7 +29,7 @@ from hayrunner.hooks import ModelCall
 from hayrunner_contracts.events import StreamEvent, ToolCallStart, ToolInputChunk
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
-__all__ = ["call_model", "check_limits", "chunk_callback", "with_preamble"]
+__all__ = ["call_model", "check_limits", "chunk_callback", "may_call_model", "with_preamble"]
 
 
 async def call_model(
@@ -73,6 +73,15 @@ def check_limits(run: RunContext) -> None:
     budget = run.settings.token_budget
     if budget is not None and run.usage.total_tokens >= budget:
         raise BudgetSpent(budget, messages=run.new_messages)
+
+
+def may_call_model(run: RunContext) -> bool:
+    """Whether the run's limits allow one more model call."""
+    try:
+        check_limits(run)
+    except (MaxTurnsReached, BudgetSpent):
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
