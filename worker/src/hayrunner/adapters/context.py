@@ -10,12 +10,15 @@ from typing import Any
 
 from haystack.dataclasses import ChatMessage
 
+from hayrunner.adapters.answer_tool import AnswerTool
 from hayrunner.adapters.convert import WireMessages
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.settings import RunSettings
+from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
+from hayrunner.run_inbox import RunInbox
 from hayrunner_contracts.events import StreamEvent, Usage
 
 __all__ = ["DiscardEvents", "RunContext", "current_run"]
@@ -35,10 +38,13 @@ class RunContext:
     `new_messages` are those the run made, in order, as they stand in history. `finish_reason`
     is set when the loop ends by itself, `stop_reason` when a hook ended it. `unsent` are events
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
-    agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
+    agent's own, so that a tool that blocks holds up no other agent. `answer_tool` is what the
+    model is to call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     `looked_at` counts the messages whose call ids are known.
     `ended` is set before the last events: a tool's thread may live on, and is not heard then.
+    `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
+    to be told before its next call.
     """
 
     message_id: str
@@ -48,9 +54,13 @@ class RunContext:
     user: str | None = None
     hooks: HookChain = field(default_factory=HookChain)
     executor: Executor | None = None
+    inbox: RunInbox | None = None
+    approvals: ApprovalRules = field(default_factory=ApprovalRules)
+    notes: list[str] = field(default_factory=list[str])
     sink: EventSink = field(default_factory=DiscardEvents)
     generator: Any = None
     generation_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    answer_tool: AnswerTool | None = None
     normalizer: ChunkNormalizer = field(default_factory=ChunkNormalizer)
     usage: Usage = field(default_factory=Usage)
     model_calls: int = 0

@@ -24,6 +24,7 @@ __all__ = [
     "to_wire",
     "to_wire_parts",
     "unanswered_calls",
+    "with_text",
 ]
 
 _NO_CALL = ToolCall(tool_name="", arguments={})
@@ -149,6 +150,17 @@ def _mergeable(first: ChatMessage, second: ChatMessage) -> bool:
 
 def _parts(message: ChatMessage) -> list[Any]:
     return message.to_dict()["content"]
+
+
+def with_text(message: ChatMessage, text: str | None) -> ChatMessage:
+    """The assistant message with another text."""
+    return ChatMessage.from_assistant(
+        text=text,
+        tool_calls=message.tool_calls,
+        reasoning=message.reasoning,
+        name=message.name,
+        meta=message.meta,
+    )
 
 
 def unanswered_calls(messages: Sequence[ChatMessage]) -> list[ToolCall]:

@@ -190,6 +190,12 @@ class HookChain:
         if failure is not None:
             raise failure
 
+    def hook_run(self) -> HookRun:
+        """The run as hooks see it, with a copy of the tool context of their own."""
+        if not self._tool_context:
+            return self._run
+        return replace(self._run, tool_context=copied(self._tool_context))
+
     async def _ask(
         self,
         method: Callable[..., Awaitable[Any]],
@@ -197,9 +203,7 @@ class HookChain:
         known: tuple[type, ...] = (),
         may_stop: bool = True,
     ) -> Any:
-        run = self._run
-        if self._tool_context:
-            run = replace(run, tool_context=copied(self._tool_context))
+        run = self.hook_run()
         try:
             action = await method(run, *args)
         except Exception as error:

@@ -12,11 +12,14 @@ from haystack.dataclasses import ChatMessage, ChatRole, StreamingChunk
 from haystack.tools import Tool
 from msgspec import UNSET, Struct, UnsetType
 
+from hayrunner.adapters.answer_tool import AnswerTool
 from hayrunner.adapters.cancellation import raise_if_cancelled
 from hayrunner.adapters.context import RunContext
+from hayrunner.adapters.convert import with_text
 from hayrunner.adapters.documents import with_documents
 from hayrunner.adapters.hook_chain import MergedPatch
 from hayrunner.adapters.parameters import (
+    answer_choice_parameter,
     check_tool_choice,
     patched_generator,
     tool_choice_parameter,
@@ -25,10 +28,18 @@ from hayrunner.adapters.parameters import (
 from hayrunner.adapters.provider_failures import provider_failure
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.hooks import ModelCall
-from hayrunner_contracts.events import StreamEvent, ToolCallStart, ToolInputChunk
-from hayrunner_contracts.options import ToolChoice
+from hayrunner_contracts.events import StreamEvent, TextChunk, ToolCallStart, ToolInputChunk
+from hayrunner_contracts.options import NamedTool, ToolChoice
 
-__all__ = ["ModelReply", "call_model", "chunk_callback", "stoppable", "with_preamble"]
+__all__ = [
+    "ModelReply",
+    "call_model",
+    "check_limits",
+    "chunk_callback",
+    "may_call_model",
+    "stoppable",
+    "with_preamble",
+]
 
 _T = TypeVar("_T")
 
@@ -52,12 +63,12 @@ async def call_model(
     package uses for that, and `HookStopped` where a hook ends the run.
     """
     raise_if_cancelled()
-    _check_limits(run)
+    check_limits(run)
     run.hooks.goes_on(step=run.model_calls + 1, usage=run.usage)
     prepared = await _prepare(run, generator, messages, tools)
     run.model_calls += 1
     normalizer = run.normalizer
-    normalizer.begin_step(_new_ids(run, messages))
+    normalizer.begin_step(_new_ids(run, messages), prepared.answer_tool)
     with tracing.tracer.trace(
         "haystack.agent.step.llm", parent_span=tracing.tracer.current_span()
     ) as span:
@@ -65,16 +76,38 @@ async def call_model(
         result = await _generate(run, prepared.generator, prepared.inputs)
         span.set_content_tag("haystack.agent.step.llm.output", result)
     replies: list[ChatMessage] = result.get("replies") or []
-    if replies:
-        await _show_unstreamed(run, replies[0])
+    shown = normalizer.partial_text
     reply, events = normalizer.close_step(replies[0] if replies else None)
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
     if normalizer.usage is not None:
         run.usage = run.usage + normalizer.usage
         run.hooks.goes_on(usage=run.usage)
-    await run.emit(events)
+    if run.hooks.watches_deltas:
+        await _told_late(run, shown, events)
+    else:
+        await run.emit(events)
     return ModelReply(message=reply, tools=prepared.tools, tool_choice=prepared.tool_choice)
+
+
+async def _told_late(run: RunContext, shown: str, events: list[StreamEvent]) -> None:
+    """Emit what no chunk told: the text of a reply that was not streamed, an answer given by a
+    tool. Hooks see it before consumers do, and what they refuse is not in history, either: of
+    the message's text there is what was `shown` before."""
+    refused: HayrunnerError | None = None
+    for event in events:
+        if isinstance(event, TextChunk) and refused is None:
+            try:
+                await run.hooks.delta(event)
+            except HayrunnerError as error:
+                refused = error
+        if not (isinstance(event, TextChunk) and refused is not None):
+            await run.emit([event])
+    if refused is not None:
+        reply = run.new_messages.pop()
+        if shown or reply.tool_calls:
+            run.new_messages.append(with_text(reply, shown or None))
+        raise refused
 
 
 def _new_ids(run: RunContext, messages: list[ChatMessage]) -> Iterator[str]:
@@ -84,12 +117,22 @@ def _new_ids(run: RunContext, messages: list[ChatMessage]) -> Iterator[str]:
     return (call.id for m in messages[start:] for call in m.tool_calls if call.id)
 
 
-def _check_limits(run: RunContext) -> None:
+def check_limits(run: RunContext) -> None:
+    """Raise `MaxTurnsReached` or `BudgetSpent` where the run may make no further model call."""
     if run.model_calls >= run.settings.max_turns:
         raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
     budget = run.settings.token_budget
     if budget is not None and run.usage.total_tokens >= budget:
         raise BudgetSpent(budget, messages=run.new_messages)
+
+
+def may_call_model(run: RunContext) -> bool:
+    """Whether the run's limits allow one more model call."""
+    try:
+        check_limits(run)
+    except (MaxTurnsReached, BudgetSpent):
+        return False
+    return True
 
 
 class _Prepared(Struct, frozen=True, kw_only=True):
@@ -99,6 +142,7 @@ class _Prepared(Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any]
     tools: list[Tool]
     tool_choice: ToolChoice | UnsetType | None
+    answer_tool: AnswerTool | None
 
 
 async def _prepare(
@@ -120,11 +164,39 @@ async def _prepare(
         if patch.tool_choice is not UNSET:
             choice = patch.tool_choice
         check_tool_choice(choice, [tool.name for tool in tools])
-    inputs = _inputs(run, generator, with_documents(messages, documents), tools)
+    offered, parameters, answer_tool = _tools_and_choice(run, generator, tools, choice)
+    inputs = _inputs(run, generator, with_documents(messages, documents), offered)
+    if parameters:
+        inputs.setdefault("generation_kwargs", {}).update(parameters)
+    return _Prepared(
+        generator=generator,
+        inputs=inputs,
+        tools=tools,
+        tool_choice=choice,
+        answer_tool=answer_tool,
+    )
+
+
+def _tools_and_choice(
+    run: RunContext, generator: Any, tools: list[Tool], choice: ToolChoice | UnsetType | None
+) -> tuple[list[Tool], dict[str, Any], AnswerTool | None]:
+    """The tools to offer, the parameter that says which to call, and the tool that is the answer,
+    if the model is to answer by one."""
+    parameters: dict[str, Any] = {}
     if tools and choice is not None and choice is not UNSET:
-        kwargs = inputs.setdefault("generation_kwargs", {})
-        kwargs.update(tool_choice_parameter(generator, choice))
-    return _Prepared(generator=generator, inputs=inputs, tools=tools, tool_choice=choice)
+        parameters = tool_choice_parameter(generator, choice)
+    answer = run.answer_tool
+    if answer is None:
+        return tools, parameters, None
+    first = choice == "required" and not run.tool_choice_honoured
+    if tools and (first or isinstance(choice, NamedTool)):
+        # A tool of the agent's is what has to be called: no answer, yet.
+        return tools, parameters, None
+    if choice == "none":
+        tools, parameters = [], {}
+    answer = answer.beside(tool.name for tool in tools)
+    parameters |= answer_choice_parameter(generator, answer.name, alone=not tools)
+    return [*tools, answer.tool], parameters, answer
 
 
 async def _asked_patch(
@@ -189,7 +261,7 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
             raise run.delta_error from None
         # Policy: whatever a provider's package raises ends the run as a provider error, unless
         # it is a mistake of ours or of the author. Its text may hold content and is not kept.
-        failure = provider_failure(error)
+        failure = provider_failure(error, of_generator=True)
         if failure is None:
             raise
         raise failure from error
@@ -216,13 +288,6 @@ async def stoppable(run: RunContext, work: Awaitable[_T]) -> _T | None:
     if task.uncancel():
         raise asyncio.CancelledError  # somebody else's, too
     raise run.delta_error
-
-
-async def _show_unstreamed(run: RunContext, reply: ChatMessage) -> None:
-    """A reply that was not streamed is one chunk, where hooks watch: they see every text."""
-    if run.hooks.watches_deltas and reply.text and not run.normalizer.partial_text:
-        chunk = StreamingChunk(content=reply.text)
-        await _watched_emit(run)(run.normalizer.feed(chunk))
 
 
 def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:

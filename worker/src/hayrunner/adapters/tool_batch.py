@@ -23,12 +23,13 @@ from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
 from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.admission import Refused, admit, ask_hooks
 from hayrunner.adapters.cancellation import is_cancelled, raise_if_cancelled
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.plain_values import copied
-from hayrunner.errors import HayrunnerError, HookFailed, HookStopped, ToolError
-from hayrunner.hooks import PendingCall, Skip, ToolResult
+from hayrunner.errors import HayrunnerError, HookFailed, HookStopped, RunStopped, ToolError
+from hayrunner.hooks import ToolResult
 from hayrunner.tool_context import ToolCallInfo, reset_tool_call, set_tool_call
 from hayrunner_contracts.events import Data
 
@@ -56,11 +57,13 @@ class ToolBatch:
     """The calls of one step that are to be run.
 
     `settings.tool_concurrency` of them run at once, started in call order. Calls that read
-    `State` run after those of the same step that write it, whatever their order.
+    `State` run after those of the same step that write it, whatever their order. Where a call may
+    need an approval, none runs before all that are needed are decided.
 
     After `run`: `executed` has the calls whose tools were begun, as they were run, by id; also
-    where `run` raised. `stopped` is what a hook ended the run with, by an answer or by failing:
-    calls whose tools had not begun by then were dropped, running ones drained.
+    where `run` raised. `stopped` is what ended the run: a hook, by its answer or by failing, or an
+    approval that did not come. Calls whose tools had not begun by then were dropped, running ones
+    drained.
     """
 
     run_context: RunContext
@@ -69,7 +72,7 @@ class ToolBatch:
     state: State
     raise_on_failure: bool = False
     executed: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    stopped: HookStopped | HookFailed | None = None
+    stopped: RunStopped | HookFailed | None = None
 
     async def run(self) -> list[ChatMessage | None]:
         """One tool message per call, in call order; None for a call that was dropped. A tool's
@@ -77,6 +80,11 @@ class ToolBatch:
         calls = self.calls
         tools = [self.tools[call.tool_name] for call in calls]
         results: list[ChatMessage | None] = [None] * len(calls)
+        try:
+            admitted = await admit(self.run_context, calls, self.tools) or [None] * len(calls)
+        except (RunStopped, HookFailed) as stop:
+            self.stopped = stop
+            return results
         at_once = self.run_context.settings.tool_concurrency
         # Without a bound to keep, a slot is one more thing to wait for.
         slots = asyncio.Semaphore(at_once) if at_once < len(calls) else contextlib.nullcontext()
@@ -85,7 +93,7 @@ class ToolBatch:
         if any(map(internals.uses_state, tools)):
             groups = internals.schedule_tool_calls(calls, tools)
         for group in groups:
-            turns = [self._turn(calls[i], tools[i], slots, parent) for i in group]
+            turns = [self._turn(calls[i], admitted[i], tools[i], slots, parent) for i in group]
             outcomes = await _settled(turns)
             for i, outcome in zip(group, outcomes, strict=True):
                 if outcome is not None:
@@ -95,43 +103,28 @@ class ToolBatch:
         return results
 
     async def _turn(
-        self, call: ToolCall, tool: Tool, slots: AbstractAsyncContextManager[None], parent: Any
+        self,
+        call: ToolCall,
+        admitted: ToolCall | Refused | None,
+        tool: Tool,
+        slots: AbstractAsyncContextManager[None],
+        parent: Any,
     ) -> _Outcome | None:
         async with slots:
             if self.stopped is not None:
                 return None
             try:
-                decided = await self._decided(call)
+                decided = admitted or await ask_hooks(self.run_context, call)
             except (HookStopped, HookFailed) as stop:
                 self.stopped = self.stopped or stop
                 return None
             # A sibling may have stopped the run while this one's hooks were asked.
             if self.stopped is not None:
                 return None
-            if isinstance(decided, Skip):
-                failure = _Failure(decided.reason)
+            if isinstance(decided, Refused):
+                failure = _Failure(decided.text)
                 return self._message(call, tool, failure), failure
             return await self._call(decided, tool, parent)
-
-    async def _decided(self, call: ToolCall) -> ToolCall | Skip:
-        """The call as the hooks want it run, or why it is not."""
-        hooks = self.run_context.hooks
-        if not hooks.watches("on_tool_call"):
-            return call
-        pending = PendingCall(
-            tool_call_id=call.id or "", tool_name=call.tool_name, tool_input=call.arguments
-        )
-        decided = await hooks.tool_call(pending)
-        if decided is pending:
-            return call
-        if isinstance(decided, Skip):
-            return decided
-        return ToolCall(
-            tool_name=call.tool_name,
-            arguments=dict(decided.tool_input),
-            id=call.id,
-            extra=call.extra,
-        )
 
     async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> _Outcome:
         self.executed[call.id or ""] = call

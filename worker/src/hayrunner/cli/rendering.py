@@ -129,7 +129,8 @@ class RunView:
                     style="yellow",
                 )
             case ToolApprovalRequest():
-                self._line(f"  ? {event.tool_name} waits for approval", style="yellow")
+                asked = f"  ? {event.tool_name} {_as_text(event.tool_input)} waits for approval"
+                self._line(asked, style="yellow")
             case Source():
                 title = event.title or event.source_id or ""
                 self._line(f"  [{event.index}] {title} {event.url or ''}".rstrip(), style="dim")
@@ -152,10 +153,14 @@ class RunView:
 
     def _write(self, text: str, *, style: str | None = None) -> None:
         text = safe_text(text)
-        if text:
+        if not text:
+            return
+        if style is None:
+            self._console.file.write(text)  # rich would spread tabs
+        else:
             self._console.out(text, style=style, highlight=False, end="")
-            self._console.file.flush()
-            self._at_line_start = text.endswith("\n")
+        self._console.file.flush()
+        self._at_line_start = text.endswith("\n")
 
 
 def _as_text(value: Any) -> str:
