@@ -56,6 +56,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format $(SOURCES)
 
 bench: $(VENV)/.bench
+	$(BIN)/python bench/loop_overhead.py
 	$(BIN)/python bench/streams.py
 
 schemas: $(VENV)/.dev

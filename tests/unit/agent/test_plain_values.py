@@ -47,7 +47,7 @@ def _inner(value: Any) -> list[Any]:
 
 
 def test_what_is_no_json_is_copied_deeply() -> None:
-    value = {"when": datetime(2026, 1, 1), "pair": ([1], {2})}
+    value: dict[str, Any] = {"when": datetime(2026, 1, 1), "pair": ([1], {2})}
     copy = copied(value)
     assert copy == value
     assert copy["pair"][0] is not value["pair"][0]

@@ -10,13 +10,12 @@ from haystack.dataclasses import ChatMessage, ImageContent, TextContent, ToolCal
 from hayrunner.adapters.convert import WireMessages, from_wire, to_wire
 from hayrunner_contracts import messages as wire
 
+IMAGE = ImageContent(base64_image="aGk=", validation=False)
 CALL = ToolCall(tool_name="add", arguments={"a": [1, {"b": None}]}, id="c1", extra={"x": 1})
 MESSAGES = [
     ChatMessage.from_system("Be brief."),
     ChatMessage.from_user("hi", name="ann", meta={"k": [1, 2]}),
-    ChatMessage.from_user(
-        content_parts=["look", ImageContent(base64_image="aGk=", validation=False)]
-    ),
+    ChatMessage.from_user(content_parts=["look", IMAGE]),
     ChatMessage.from_assistant("ok", tool_calls=[CALL], reasoning="why", meta={"usage": {"t": 1}}),
     ChatMessage.from_assistant(tool_calls=[ToolCall(tool_name="add", arguments={})]),
     ChatMessage.from_assistant(""),
@@ -34,7 +33,8 @@ def test_the_wire_form_is_that_of_haystacks_own(message: ChatMessage) -> None:
 def test_values_without_a_form_in_json_become_their_text() -> None:
     when = datetime(2026, 1, 1)
     odd: Any = object()
-    meta = to_wire(ChatMessage.from_assistant("x", meta={"when": when, "odd": odd, 1: 2})).meta
+    given: dict[Any, Any] = {"when": when, "odd": odd, 1: 2}
+    meta = to_wire(ChatMessage.from_assistant("x", meta=given)).meta
     assert meta == {"when": "2026-01-01T00:00:00", "odd": str(odd), "1": 2}
 
 

@@ -62,6 +62,9 @@ def plain_types(schema: Mapping[str, Any]) -> PlainTypes | None:
         return None
     properties: dict[str, tuple[type, ...]] = {}
     for name, wanted in schema.get("properties", {}).items():
+        if not isinstance(wanted, dict):
+            return None  # true and false are schemas, too
+        wanted = cast("dict[str, Any]", wanted)
         types = _TYPES.get(str(wanted.get("type")))
         if types is None or not wanted.keys() <= {"type", *_ANNOTATIONS}:
             return None
