@@ -10,10 +10,9 @@ from hayrunner.adapters.approvals import (
     ask_people,
     may_be_asked_about,
     needs_approval,
-    pending_call,
 )
 from hayrunner.adapters.context import RunContext
-from hayrunner.hooks import Skip
+from hayrunner.hooks import PendingCall, Skip
 
 __all__ = ["Refused", "admit", "ask_hooks"]
 
@@ -22,7 +21,9 @@ async def ask_hooks(run: RunContext, call: ToolCall) -> ToolCall | Refused:
     """The call as `on_tool_call` hooks want it run. Raises `HookStopped`."""
     if not run.hooks.watches("on_tool_call"):
         return call
-    pending = pending_call(call)
+    pending = PendingCall(
+        tool_call_id=call.id or "", tool_name=call.tool_name, tool_input=call.arguments
+    )
     decided = await run.hooks.tool_call(pending)
     if decided is pending:
         return call

@@ -24,7 +24,7 @@ from hayrunner.run_inbox import Decision
 from hayrunner_contracts.commands import COMMAND_REFUSED, Approve, Deny
 from hayrunner_contracts.events import Data, ToolApprovalRequest
 
-__all__ = ["Refused", "ask_people", "may_be_asked_about", "needs_approval", "pending_call"]
+__all__ = ["Refused", "ask_people", "may_be_asked_about", "needs_approval"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class Refused:
     text: str
 
 
-def pending_call(call: ToolCall) -> PendingCall:
-    """What hooks and policies see of a call: a copy, so that they cannot change it unseen."""
+def _pending_call(call: ToolCall) -> PendingCall:
+    """A call as a policy sees it: a copy, so that it cannot be changed unseen."""
     return PendingCall(
         tool_call_id=call.id or "",
         tool_name=call.tool_name,
@@ -61,7 +61,7 @@ async def needs_approval(run: RunContext, call: ToolCall, tool: Tool) -> bool:
     if policy is None or _always(run, tool):
         return _always(run, tool)
     try:
-        answer: Any = policy(pending_call(call), run.hooks.hook_run())
+        answer: Any = policy(_pending_call(call), run.hooks.hook_run())
         if inspect.isawaitable(answer):
             answer = await answer
     except Exception as error:

@@ -26,6 +26,7 @@ from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.interjections import goes_on_for_what_was_said, take_in
 from hayrunner.adapters.model_call import ModelReply, call_model, with_preamble
 from hayrunner.adapters.parameters import check_tool_choice
+from hayrunner.adapters.spans import NO_SPAN, span
 from hayrunner.adapters.tool_batch import ToolBatch
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import ModelResponse
@@ -86,6 +87,10 @@ class LoopAgent(HaystackAgent):
             check_tool_choice(run.settings.tool_choice, [tool.name for tool in tools])
         return context
 
+    def _create_agent_span(self, tools: Any) -> Any:
+        # Its tags hold every tool's schema, made anew for each run.
+        return super()._create_agent_span(tools) if tracing.is_tracing_enabled() else NO_SPAN
+
     async def continue_after_exit(self, exe_context: Any) -> bool:
         """Run `on_exit` hooks: whether one of them keeps the run going."""
         return await self._continue_after_exit_hooks_async(exe_context=exe_context)
@@ -97,11 +102,8 @@ class LoopAgent(HaystackAgent):
 
     async def _run_step_async(self, exe_context: Any, agent_span: Any) -> bool:
         run = current_run.get()
-        with tracing.tracer.trace(
-            "haystack.agent.step",
-            tags={"haystack.agent.step": exe_context.counter},
-            parent_span=agent_span,
-        ):
+        tags = {"haystack.agent.step": exe_context.counter}
+        with span("haystack.agent.step", tags=tags, parent=agent_span):
             return await _Step(self, exe_context, run).run()
 
 

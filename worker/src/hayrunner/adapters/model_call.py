@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from haystack import tracing
 from haystack.dataclasses import ChatMessage, ChatRole, StreamingChunk
 from haystack.tools import Tool
 from msgspec import UNSET, Struct, UnsetType
@@ -26,6 +25,7 @@ from hayrunner.adapters.parameters import (
     usage_parameter,
 )
 from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.adapters.spans import span
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.hooks import ModelCall
 from hayrunner_contracts.events import StreamEvent, TextChunk, ToolCallStart, ToolInputChunk
@@ -69,12 +69,10 @@ async def call_model(
     run.model_calls += 1
     normalizer = run.normalizer
     normalizer.begin_step(_new_ids(run, messages), prepared.answer_tool)
-    with tracing.tracer.trace(
-        "haystack.agent.step.llm", parent_span=tracing.tracer.current_span()
-    ) as span:
-        span.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
+    with span("haystack.agent.step.llm") as traced:
+        traced.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
         result = await _generate(run, prepared.generator, prepared.inputs)
-        span.set_content_tag("haystack.agent.step.llm.output", result)
+        traced.set_content_tag("haystack.agent.step.llm.output", result)
     replies: list[ChatMessage] = result.get("replies") or []
     shown = normalizer.partial_text
     reply, events = normalizer.close_step(replies[0] if replies else None)

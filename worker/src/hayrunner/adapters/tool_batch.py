@@ -28,6 +28,7 @@ from hayrunner.adapters.cancellation import is_cancelled, raise_if_cancelled
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.plain_values import copied
+from hayrunner.adapters.spans import tool_span
 from hayrunner.errors import HayrunnerError, HookFailed, HookStopped, RunStopped, ToolError
 from hayrunner.hooks import ToolResult
 from hayrunner.tool_context import ToolCallInfo, reset_tool_call, set_tool_call
@@ -165,7 +166,7 @@ class ToolBatch:
             arguments = internals.prepare_tool_args(
                 tool=tool, tool_call_arguments=arguments, state=self.state
             )
-        with internals.create_tool_span(tool, call, parent) as span:
+        with tool_span(tool, call, parent) as span:
             span.set_content_tag("haystack.agent.step.tool.input", call.arguments)
             token = set_tool_call(self._info(call))
             try:
