@@ -6,7 +6,7 @@
 4. Ids of tool calls are unique in a run. Each `tool_call_start` has one `tool_input_complete`
    (or none and an output that is an error) and one `tool_output`; input chunks stand between
    start and completion and make up the input; a `tool_execution_committed`, at most one, stands
-   before the output.
+   before the output. A call of a subagent names it in all of these but the input chunks.
 
 An event that `run_resumed` voids counts for the first rule only.
 """
@@ -99,8 +99,9 @@ def _check_error(events: Sequence[Event]) -> list[str]:
 class _Call:
     """What was seen of one tool call."""
 
-    def __init__(self, tool_call_id: str) -> None:
+    def __init__(self, tool_call_id: str, agent: str | None) -> None:
         self._id = tool_call_id
+        self._agent = agent
         self._chunks: list[str] = []
         self._completed = False
         self._committed = False
@@ -108,6 +109,8 @@ class _Call:
 
     def take(self, event: _ToolEvent) -> list[str]:
         problems = [f"{self._id}: {type(event).__name__} after its output"] if self._output else []
+        if not isinstance(event, ToolInputChunk) and event.agent != self._agent:
+            problems.append(f"{self._id}: {type(event).__name__} names another agent")
         match event:
             case ToolInputChunk():
                 if self._completed:
@@ -151,7 +154,7 @@ def _check_tools(events: Iterable[Event]) -> list[str]:
         if isinstance(event, ToolCallStart):
             if event.tool_call_id in calls:
                 problems.append(f"{event.tool_call_id}: started twice")
-            calls[event.tool_call_id] = _Call(event.tool_call_id)
+            calls[event.tool_call_id] = _Call(event.tool_call_id, event.agent)
         elif isinstance(event, _TOOL_EVENTS):
             call = calls.get(event.tool_call_id)
             if call is None:

@@ -43,7 +43,9 @@ async def test_hooks_run_at_every_point_in_both_modes(provide: Provide) -> None:
 
         return noted
 
-    agent = agent_over(generator, tools=[add], default_hooks={point: [note(point)] for point in POINTS})
+    agent = agent_over(
+        generator, tools=[add], default_hooks={point: [note(point)] for point in POINTS}
+    )
     loop = ["before_run", "before_llm", "before_tool", "after_tool", "before_llm", "on_exit"]
 
     await tell(agent)
@@ -129,7 +131,9 @@ async def test_the_budget_hook_ends_the_run_with_its_own_code(provide: Provide, 
     provider, generator = await provide([TWO_CALLS, text_turn("done")])
     hooks = {"before_llm": [TokenBudgetHook(max_total_tokens=15, add_final_message=True)]}
 
-    told = await tell(agent_over(generator, tools=[add], default_hooks=hooks), mode=mode, tools=True)
+    told = await tell(
+        agent_over(generator, tools=[add], default_hooks=hooks), mode=mode, tools=True
+    )
 
     assert len(provider.requests) == 1
     assert (told.outcome.status, told.code) == ("failed", "budget_exceeded")
@@ -144,7 +148,9 @@ async def test_a_hook_that_stops_the_run_gives_its_reason(provide: Provide) -> N
         state.set("stop_run", "closing time")
 
     provider, generator = await provide([text_turn("Hello")])
-    agent = agent_over(generator, default_hooks={"before_llm": [stop]}, response_format={"type": "object"})
+    agent = agent_over(
+        generator, default_hooks={"before_llm": [stop]}, response_format={"type": "object"}
+    )
 
     told = await tell(agent)
 
@@ -170,7 +176,9 @@ async def test_what_after_tool_redacts_is_shown_to_nobody(provide: Provide) -> N
 
     provider, generator = await provide([call_turn(("look_up", {"name": "Ann"})), text_turn("ok")])
 
-    told = await tell(agent_over(generator, tools=[look_up], default_hooks={"after_tool": [redact]}))
+    told = await tell(
+        agent_over(generator, tools=[look_up], default_hooks={"after_tool": [redact]})
+    )
 
     assert outputs_of(told.events) == [("[redacted]", False)]
     assert provider.requests[1].body["messages"][-1]["content"] == "[redacted]"

@@ -1,5 +1,6 @@
 """What an agent author writes: a class with a name, a model and tools."""
 
+import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,18 @@ from haystack.tools import Tool, Toolset, create_tool_from_function
 from pydantic import BaseModel
 
 from hayrunner.adapters.body import RunBody
+from hayrunner.adapters.citations import (
+    CitationFormatter,
+    CitationRegistry,
+    RunCitations,
+    formatter_of,
+)
 from hayrunner.adapters.context import DiscardEvents, RunContext
 from hayrunner.adapters.convert import as_chat_messages
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.loop import LoopAgent, loop_agent
 from hayrunner.adapters.outcome import EventSink
+from hayrunner.adapters.roster import Roster
 from hayrunner.adapters.run import Messages, Run
 from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.settings import (
@@ -26,6 +34,8 @@ from hayrunner.adapters.settings import (
 )
 from hayrunner.adapters.stream import Stream
 from hayrunner.adapters.structured import ResponseFormat
+from hayrunner.adapters.subagents import SubagentSource, Team
+from hayrunner.adapters.suggestions import Suggesting, SuggestionGenerator, bound
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.agent_session import AgentSession
 from hayrunner.errors import ConfigurationError, UnsupportedOption
@@ -34,11 +44,12 @@ from hayrunner.hooks import RunHooks
 from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter
 from hayrunner.storage.memory import InMemoryThreads
+from hayrunner_contracts.codec import deadline_of
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.errors import error_from_wire
 from hayrunner_contracts.events import StreamEvent
 from hayrunner_contracts.options import RunOptions
-from hayrunner_contracts.requests import RunRequest
+from hayrunner_contracts.requests import RunRequest, path_of
 
 __all__ = ["Agent", "ToolSource"]
 
@@ -61,12 +72,18 @@ class Agent:
     messages of a thread are sent, None for all. `documents` are context documents that every
     model call sees. `hooks` are `RunHooks`; `default_hooks` are Haystack's own hooks, by hook
     point, and run beside them.
+
+    `subagents` are agents that this one calls like tools; `description` says to one that calls
+    it what it is for (the docstring, if it is not given). `citation_formatter` makes the text of
+    the documents a tool found. `suggestion_generator` is asked for follow-up questions.
     """
 
     name: str = ""
+    description: str | None = None
     model: str | None = None
     instructions: str | None = None
     tools: Sequence[ToolSource] = ()
+    subagents: Sequence[SubagentSource] = ()
     documents: Sequence[Document] = ()
     hooks: Sequence[RunHooks] = ()
     default_hooks: ClassVar[Mapping[str, list[Any]]] = {}
@@ -77,6 +94,8 @@ class Agent:
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
     record_content_telemetry: bool = False
+    citation_formatter: CitationFormatter | None = None
+    suggestion_generator: Suggesting | None = None
 
     def __init__(self) -> None:
         self._llm: Any = None
@@ -85,6 +104,8 @@ class Agent:
         self._threads = InMemoryThreads()
         self._executor: ThreadPoolExecutor | None = None
         self.named_hooks: Mapping[str, RunHooks] = {}
+        self.roster = Roster()
+        self._team: Team | None = None
 
     # --- what an author may override -------------------------------------------------------
 
@@ -122,6 +143,7 @@ class Agent:
         return Stream(
             self.loop,
             storage=self.get_storage(thread_id),
+            suggestion_generator=self.get_suggestion_generator(),
             tools=self.run_tools(thread_id, user),
             system_prompt=self.get_system_prompt(),
             max_history=self.max_history,
@@ -131,6 +153,15 @@ class Agent:
         """Where the thread is kept; None for a run without one. The default forgets threads
         when the process ends."""
         return None if thread_id is None else self._threads.thread(thread_id)
+
+    def get_citation_registry(self) -> CitationRegistry:
+        """Where a run numbers its sources: a new one for each run."""
+        return CitationRegistry()
+
+    def get_suggestion_generator(self) -> SuggestionGenerator | None:
+        """What finds follow-up questions after an answer; None for none."""
+        wanted = self.suggestion_generator
+        return None if wanted is None else bound(wanted, self.llm)
 
     # --- plain Python, no bus ---------------------------------------------------------------
 
@@ -195,11 +226,21 @@ class Agent:
         return self._loop
 
     def run_tools(self, thread_id: str | None, user: str | None) -> list[Tool | Toolset]:
-        """`get_tools`, with plain functions made into tools, each once."""
-        return [
+        """`get_tools`, with plain functions made into tools, each once, and the subagents."""
+        tools = [
             source if isinstance(source, Tool | Toolset) else self._make_tool(source)
             for source in self.get_tools(thread_id, user)
         ]
+        return [*tools, *self.team.tools]
+
+    @property
+    def team(self) -> Team:
+        """The subagents. `ConfigurationError` where they cannot be what they are said to be."""
+        if self._team is None or self._team.roster is not self.roster:
+            plain = (source for source in self.tools if not isinstance(source, Toolset))
+            taken = [s.name if isinstance(s, Tool) else s.__name__ for s in plain]
+            self._team = Team(self.name or type(self).__name__, self.subagents, self.roster, taken)
+        return self._team
 
     def default_settings(self) -> RunSettings:
         """The agent's own settings, before a request's options."""
@@ -235,8 +276,14 @@ class Agent:
         }
         hooks = [*self.hooks, *self._hooks_named(settings.hook_names)]
         chain = HookChain(hooks, **identity, tool_context=settings.tool_context)
+        citations = RunCitations(self.get_citation_registry(), formatter_of(self))
         return RunContext(
-            **identity, settings=settings, sink=sink, hooks=chain, executor=self.executor
+            **identity,
+            settings=settings,
+            sink=sink,
+            hooks=chain,
+            executor=self.executor,
+            citations=citations,
         )
 
     def _hooks_named(self, names: Sequence[str]) -> list[RunHooks]:
@@ -263,11 +310,14 @@ class Agent:
     async def warm_up(self) -> None:
         """Open clients and warm up tools, so that the first run does not pay for it."""
         await self.loop.warm_up_async()
+        await self.team.warm_up()
 
     async def close(self) -> None:
         """Release what `warm_up` opened."""
         if self._loop is not None:
             await self._loop.close_async()
+        if self._team is not None:
+            await self._team.close()
         if self._executor is not None:
             # Not waited for: a thread that a tool blocks cannot be ended.
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -287,6 +337,8 @@ class Agent:
             thread_id=request.thread_id,
             user=request.user,
         )
+        run.deadline = deadline_of(request, time.time())
+        run.path = path_of(request)
         return AgentSession(self, request, run)
 
     def headless_body(

@@ -3,21 +3,27 @@
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from haystack.dataclasses import ChatMessage
+from msgspec.structs import replace
 
+from hayrunner.adapters.citation_tags import TagFilter
+from hayrunner.adapters.citations import RunCitations
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.settings import RunSettings
 from hayrunner.errors import HayrunnerError
-from hayrunner_contracts.events import StreamEvent, Usage
+from hayrunner_contracts.events import StreamEvent, ToolOutput, Usage
 
-__all__ = ["DiscardEvents", "RunContext", "current_run"]
+__all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
+
+REPLY_REJECTED = "reply_rejected"
+"""The `data` that says that the text of a reply does not count."""
 
 
 class DiscardEvents:
@@ -36,6 +42,11 @@ class RunContext:
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
     agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
+
+    `parent` is the run that this one is a part of, `path` names the agents above, whether they
+    run here or elsewhere. `subagent_calls` counts model calls of subagents, `relayed` has an
+    output for every call of theirs that is open. `suggest` finds follow-up questions for an
+    answer; None where nobody wants them. `deadline` is in seconds since the epoch.
     """
 
     message_id: str
@@ -59,6 +70,15 @@ class RunContext:
     streaming: asyncio.Task[Any] | None = None
     delta_error: HayrunnerError | None = None
     unsent: deque[StreamEvent] = field(default_factory=deque[StreamEvent])
+    citations: RunCitations = field(default_factory=RunCitations)
+    suggest: Callable[[str], Awaitable[list[str]]] | None = None
+    deadline: float | None = None
+    parent: "RunContext | None" = None
+    path: tuple[str, ...] = ()
+    subagent_calls: int = 0
+    relayed: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
+    _tags: TagFilter = field(default_factory=TagFilter)
+    _emitting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def emit(self, events: Iterable[StreamEvent]) -> None:
         """Give events to the sink, in order; waits where the sink does.
@@ -67,9 +87,43 @@ class RunContext:
         that the normalizer counts as told are never lost.
         """
         unsent = self.unsent
-        unsent.extend(events)
-        while unsent:
-            await self.sink.emit(unsent.popleft())
+        unsent.extend(self._tags.pass_on(events) if self.citations.any else events)
+        # Subagents that run at once emit at once: where the sink waits, nobody overtakes.
+        async with self._emitting:
+            while unsent:
+                await self.sink.emit(unsent.popleft())
+
+    def spend(self, usage: Usage) -> None:
+        """Count tokens, for this run and those it is a part of."""
+        for run in self.lineage():
+            run.usage = run.usage + usage
+            run.hooks.usage = run.usage
+
+    def lineage(self) -> "Iterator[RunContext]":
+        """This run and those in this process that it is a part of, innermost first."""
+        run: RunContext | None = self
+        while run is not None:
+            yield run
+            run = run.parent
+
+    @property
+    def budget_left(self) -> int | None:
+        """Tokens that may still be used before a budget is spent; None where there is none."""
+        budgets = ((run.settings.token_budget, run.usage.total_tokens) for run in self.lineage())
+        return min((budget - used for budget, used in budgets if budget is not None), default=None)
+
+    @property
+    def is_subagent(self) -> bool:
+        return bool(self.path)
+
+    @property
+    def all_model_calls(self) -> int:
+        return self.model_calls + self.subagent_calls
+
+    def close_relayed(self, why: str, call_ids: Iterable[str] | None = None) -> list[StreamEvent]:
+        """An error output for every open call of a subagent, or for those of these ids."""
+        ids = list(self.relayed) if call_ids is None else [i for i in call_ids if i in self.relayed]
+        return [replace(self.relayed.pop(call_id), tool_output=why) for call_id in ids]
 
     @property
     def last_text(self) -> str | None:

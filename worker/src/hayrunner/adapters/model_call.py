@@ -55,8 +55,7 @@ async def call_model(
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
     if usage := reply.meta.get("usage"):
-        run.usage = run.usage + usage_from(usage)
-        run.hooks.usage = run.usage
+        run.spend(usage_from(usage))
     await run.emit(events)
     return reply
 
@@ -64,9 +63,10 @@ async def call_model(
 def _check_limits(run: RunContext) -> None:
     if run.model_calls >= run.settings.max_turns:
         raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
-    budget = run.settings.token_budget
-    if budget is not None and run.usage.total_tokens >= budget:
-        raise BudgetSpent(budget, messages=run.new_messages)
+    for spender in run.lineage():
+        budget = spender.settings.token_budget
+        if budget is not None and spender.usage.total_tokens >= budget:
+            raise BudgetSpent(budget, messages=run.new_messages)
 
 
 @dataclass(frozen=True, kw_only=True)
