@@ -113,7 +113,8 @@ async def test_an_interrupted_attempt_over_there_is_closed_here(provide: Provide
     _, generator = await provide([ASK, text_turn("ok")])
     cut = remote_call()[:2]
     resumed = RunResumed(attempt=2, discard_after=1)
-    remote = Elsewhere([*cut, resumed, ToolInputComplete(tool_call_id="gone", tool_name="x", tool_input={}), *remote_call()])  # fmt: skip # noqa: E501
+    unseen = ToolInputComplete(tool_call_id="gone", tool_name="x", tool_input={})
+    remote = Elsewhere([*cut, resumed, unseen, *remote_call()])
 
     told = await tell(served(agent_over(generator, subagents=["far-away"]), remote))
 
