@@ -84,6 +84,9 @@ class RemoteRelay(Relay):
         elif isinstance(event, ToolCallStart):
             self._ids[event.tool_call_id] = self._parent.normalizer.unique_id(event.tool_call_id)
             await self.emit(replace(event, tool_call_id=self._ids[event.tool_call_id]))
+        elif isinstance(event, ToolApprovalRequest):
+            # A decision goes to the run that asks, and its consumers do not know that one.
+            return
         elif isinstance(event, _CallEvent):
             # One whose start was not seen cannot be shown.
             if (known := self._ids.get(event.tool_call_id)) is not None:
