@@ -8,11 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.options import RunOptions
 
-__all__ = ["SUBAGENT_PATH", "RunMode", "RunRequest", "path_of"]
-
-SUBAGENT_PATH = "hayrunner_subagent_path"
-"""The key in `metadata` under which a worker that calls an agent as a subagent names the agents
-above it, the outermost first, joined by `/`."""
+__all__ = ["RunMode", "RunRequest"]
 
 RunMode = Literal["stream", "answer"]
 
@@ -42,8 +38,3 @@ class RunRequest(
     deadline: str | None = None
     metadata: dict[str, str] = {}
     include_messages: bool = False
-
-
-def path_of(request: RunRequest) -> tuple[str, ...]:
-    """The agents above this run, the outermost first; empty where it is nobody's subagent."""
-    return tuple(name for name in request.metadata.get(SUBAGENT_PATH, "").split("/") if name)

@@ -34,8 +34,8 @@ from hayrunner_contracts.events import (
     ToolOutput,
     UnknownEvent,
 )
-from hayrunner_contracts.requests import SUBAGENT_PATH
 from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.subagents import SUBAGENT_PATH
 from hayrunner_contracts.testing import assert_valid_stream, some_result, some_tool_events
 
 ASK = call_turn(("far-away", {"task": "find it"}))

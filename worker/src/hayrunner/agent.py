@@ -49,7 +49,8 @@ from hayrunner_contracts.documents import Document
 from hayrunner_contracts.errors import error_from_wire
 from hayrunner_contracts.events import StreamEvent
 from hayrunner_contracts.options import RunOptions
-from hayrunner_contracts.requests import RunRequest, path_of
+from hayrunner_contracts.requests import RunRequest
+from hayrunner_contracts.subagents import path_of
 
 __all__ = ["Agent", "ToolSource"]
 

@@ -14,8 +14,8 @@ from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.errors import ClientTimeout, InternalError, RunError
 from hayrunner_contracts.following import EventsLost
 from hayrunner_contracts.message_ids import new_message_id
-from hayrunner_contracts.requests import SUBAGENT_PATH
 from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.subagents import SUBAGENT_PATH
 
 __all__ = ["BusAgents"]
 
