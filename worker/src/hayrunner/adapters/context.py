@@ -78,7 +78,7 @@ class RunContext:
     subagent_calls: int = 0
     relayed: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
     _tags: TagFilter = field(default_factory=TagFilter)
-    _emitting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _in_turn: asyncio.Lock | None = None
 
     async def emit(self, events: Iterable[StreamEvent]) -> None:
         """Give events to the sink, in order; waits where the sink does.
@@ -86,12 +86,22 @@ class RunContext:
         If the wait is cancelled, what was not given stays and goes first the next time: events
         that the normalizer counts as told are never lost.
         """
-        unsent = self.unsent
-        unsent.extend(self._tags.pass_on(events) if self.citations.any else events)
-        # Subagents that run at once emit at once: where the sink waits, nobody overtakes.
-        async with self._emitting:
-            while unsent:
-                await self.sink.emit(unsent.popleft())
+        self.unsent.extend(self._tags.pass_on(events) if self.citations.any else events)
+        if self._in_turn is None:
+            await self._send()
+            return
+        async with self._in_turn:
+            await self._send()
+
+    async def _send(self) -> None:
+        unsent, emit = self.unsent, self.sink.emit
+        while unsent:
+            await emit(unsent.popleft())
+
+    def share(self) -> None:
+        """Others will emit, too: where the sink waits, none of them overtakes another."""
+        if self._in_turn is None:
+            self._in_turn = asyncio.Lock()
 
     def spend(self, usage: Usage) -> None:
         """Count tokens, for this run and those it is a part of."""

@@ -37,6 +37,7 @@ class Relay:
         self._parent = parent
         self._agent = agent
         self._step = parent.normalizer.step
+        parent.share()
 
     async def emit(self, event: StreamEvent) -> None:
         if isinstance(event, _CallEvent):
