@@ -16,7 +16,8 @@ _REQUEST = {
     "prompt": "The user's message, as text. Either this or `messages`.",
     "messages": "The conversation, its last turn included, in any of the message forms. Either "
     "this or `prompt`.",
-    "mode": "`stream` publishes every event; `answer` only the run's frame and its result.",
+    "mode": "`stream` publishes every event; `answer` only the run's frame, what concerns "
+    "commands, and its result.",
     "thread_id": "The conversation that is loaded before the run and saved after it: 1 to 128 of "
     "`A-Z a-z 0-9 _ -`.",
     "user": "Who asks: opaque, 1 to 1024 characters, given to the agent.",

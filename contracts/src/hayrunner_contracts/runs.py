@@ -298,8 +298,12 @@ class Run:
         """Ask the run to end."""
         await self._client.cancel(self.message_id, reason)
 
+    async def send(self, command: RunCommand) -> None:
+        """Store any command for the run."""
+        await self._client.send_command(self.message_id, command)
+
     async def approve(self, tool_call_id: str, *, feedback: str | None = None) -> None:
-        """Let a call that waits for approval run as the model wrote it."""
+        """Let a call that waits for approval run as its request shows it."""
         command = Approve(tool_call_id=tool_call_id, feedback=feedback)
         await self._client.send_command(self.message_id, command)
 

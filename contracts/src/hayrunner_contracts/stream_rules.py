@@ -6,7 +6,9 @@
 4. Ids of tool calls are unique in a run. Each `tool_call_start` has one `tool_input_complete`
    (or none and an output that is an error) and one `tool_output`; input chunks stand between
    start and completion and make up the input; a `tool_execution_committed`, at most one, stands
-   before the output. A call of a subagent names it in all of these but the input chunks.
+   before the output. A `tool_approval_request` for one stands between its completion and its
+   commit; in a run of mode `answer` it is all that is told of its call. A call of a subagent
+   names it in all of these but the input chunks.
 
 An event that `run_resumed` voids counts for the first rule only.
 """
@@ -23,6 +25,7 @@ from hayrunner_contracts.events import (
     RunResumed,
     StreamEnd,
     StreamEvent,
+    ToolApprovalRequest,
     ToolCallStart,
     ToolExecutionCommitted,
     ToolInputChunk,
@@ -37,7 +40,9 @@ Event = StreamEvent | UnknownEvent
 
 _AFTER_ERROR = (MessageEnd, StreamEnd, UnknownEvent)
 _TOOL_EVENTS = (ToolInputChunk, ToolInputComplete, ToolExecutionCommitted, ToolOutput)
-_ToolEvent = ToolInputChunk | ToolInputComplete | ToolExecutionCommitted | ToolOutput
+_ToolEvent = (
+    ToolInputChunk | ToolInputComplete | ToolApprovalRequest | ToolExecutionCommitted | ToolOutput
+)
 
 
 def effective_events(events: Iterable[Event]) -> list[Event]:
@@ -108,9 +113,7 @@ class _Call:
         self._output: ToolOutput | None = None
 
     def take(self, event: _ToolEvent) -> list[str]:
-        problems = [f"{self._id}: {type(event).__name__} after its output"] if self._output else []
-        if not isinstance(event, ToolInputChunk) and event.agent != self._agent:
-            problems.append(f"{self._id}: {type(event).__name__} names another agent")
+        problems = self._check_event(event)
         match event:
             case ToolInputChunk():
                 if self._completed:
@@ -121,12 +124,22 @@ class _Call:
                     problems.append(f"{self._id}: the input was completed twice")
                 self._completed = True
                 problems += self._check_input(event.tool_input)
+            case ToolApprovalRequest():
+                if self._committed or not self._completed:
+                    problems.append(f"{self._id}: asked about once committed, or not yet whole")
             case ToolExecutionCommitted():
                 if self._committed or not self._completed:
                     problems.append(f"{self._id}: committed twice, or before the input was whole")
                 self._committed = True
             case ToolOutput():
                 self._output = event
+        return problems
+
+    def _check_event(self, event: _ToolEvent) -> list[str]:
+        kind = type(event).__name__
+        problems = [f"{self._id}: {kind} after its output"] if self._output else []
+        if not isinstance(event, ToolInputChunk) and event.agent != self._agent:
+            problems.append(f"{self._id}: {kind} names another agent")
         return problems
 
     def end(self) -> list[str]:
@@ -155,6 +168,9 @@ def _check_tools(events: Iterable[Event]) -> list[str]:
             if event.tool_call_id in calls:
                 problems.append(f"{event.tool_call_id}: started twice")
             calls[event.tool_call_id] = _Call(event.tool_call_id, event.agent)
+        elif isinstance(event, ToolApprovalRequest):
+            if (asked := calls.get(event.tool_call_id)) is not None:
+                problems += asked.take(event)
         elif isinstance(event, _TOOL_EVENTS):
             call = calls.get(event.tool_call_id)
             if call is None:

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from hayrunner.adapters.subagents import Subagent
     from hayrunner.adapters.suggestions import SuggestionGenerator
     from hayrunner.agent import Agent
+    from hayrunner.approvals import requires_approval
     from hayrunner.errors import ToolError
     from hayrunner.hooks import RunHooks
     from hayrunner.registry import Registry
+    from hayrunner.run_inbox import RunInbox
     from hayrunner.tool_context import current_tool_call
 
 __all__ = [
@@ -31,11 +33,13 @@ __all__ = [
     "Registry",
     "Run",
     "RunHooks",
+    "RunInbox",
     "Stream",
     "Subagent",
     "SuggestionGenerator",
     "ToolError",
     "current_tool_call",
+    "requires_approval",
 ]
 
 _HOMES = {
@@ -44,12 +48,14 @@ _HOMES = {
     "CitedDocument": "hayrunner.adapters.citations",
     "Registry": "hayrunner.registry",
     "RunHooks": "hayrunner.hooks",
+    "RunInbox": "hayrunner.run_inbox",
     "Run": "hayrunner.adapters.run",
     "Stream": "hayrunner.adapters.stream",
     "Subagent": "hayrunner.adapters.subagents",
     "SuggestionGenerator": "hayrunner.adapters.suggestions",
     "ToolError": "hayrunner.errors",
     "current_tool_call": "hayrunner.tool_context",
+    "requires_approval": "hayrunner.approvals",
 }
 
 

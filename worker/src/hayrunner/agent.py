@@ -1,15 +1,21 @@
 """What an agent author writes: a class with a name, a model and tools."""
 
+import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.dataclasses import ChatMessage
-from haystack.tools import Tool, Toolset, create_tool_from_function
+from haystack.tools import (
+    Tool,
+    Toolset,
+    create_tool_from_function,
+    flatten_tools_or_toolsets,
+)
 from pydantic import BaseModel
 
 from hayrunner.adapters.body import RunBody
@@ -38,9 +44,11 @@ from hayrunner.adapters.subagents import SubagentSource, Team
 from hayrunner.adapters.suggestions import Suggesting, SuggestionGenerator, bound
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.agent_session import AgentSession
+from hayrunner.approvals import ApprovalRules, OnApprovalTimeout
 from hayrunner.errors import ConfigurationError, UnsupportedOption
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
-from hayrunner.hooks import RunHooks
+from hayrunner.hooks import HookRun, PendingCall, RunHooks
+from hayrunner.run_inbox import RunInbox
 from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter
 from hayrunner.storage.memory import InMemoryThreads
@@ -53,6 +61,8 @@ from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.subagents import path_of
 
 __all__ = ["Agent", "ToolSource"]
+
+logger = logging.getLogger(__name__)
 
 ToolSource = Tool | Toolset | Callable[..., Any]
 
@@ -72,7 +82,10 @@ class Agent:
     most; both are defaults that a request's options override. `max_history` is how many
     messages of a thread are sent, None for all. `documents` are context documents that every
     model call sees. `hooks` are `RunHooks`; `default_hooks` are Haystack's own hooks, by hook
-    point, and run beside them.
+    point, and run beside them. `approvals` are names of tools whose calls a person has to
+    approve, beside those marked with `requires_approval`; a call waits `approval_timeout_s`
+    seconds for it (None: as long as the run may last), then it is denied, or the run is stopped
+    where `on_approval_timeout` says so.
 
     `subagents` are agents that this one calls like tools; `description` says to one that calls
     it what it is for (the docstring, if it is not given). `citation_formatter` makes the text of
@@ -97,6 +110,9 @@ class Agent:
     record_content_telemetry: bool = False
     citation_formatter: CitationFormatter | None = None
     suggestion_generator: Suggesting | None = None
+    approvals: Sequence[str] = ()
+    approval_timeout_s: float | None = 3600.0
+    on_approval_timeout: OnApprovalTimeout = "deny"
 
     def __init__(self) -> None:
         self._llm: Any = None
@@ -164,6 +180,11 @@ class Agent:
         wanted = self.suggestion_generator
         return None if wanted is None else bound(wanted, self.llm)
 
+    def approval_policy(self, call: PendingCall, run: HookRun) -> bool | Awaitable[bool]:
+        """Whether a person has to approve this call, with these arguments, before it runs. May be
+        a coroutine function. One that raises fails the run."""
+        return False
+
     # --- plain Python, no bus ---------------------------------------------------------------
 
     async def run(
@@ -174,17 +195,19 @@ class Agent:
         tools: bool = False,
         thread_id: str | None = None,
         user: str | None = None,
+        inbox: RunInbox | None = None,
     ) -> Any:
         """The answer: text, or what `response_format` asks for. With `tools`, and no response
         format in force, the agent's tools are run to completion first. With `thread_id`, the
-        thread is loaded first and the run is stored in it.
+        thread is loaded first and the run is stored in it. Without an `inbox` nobody can approve
+        a tool call.
 
         Raises the contract's error for what ended the run: `ProviderFailed`, `MaxTurns`,
         `StructuredOutputFailed`, …
         """
         wanted = response_format if response_format is not None else self.response_format
         form = None if wanted is None else ResponseFormat(wanted)
-        run = self.new_run(DiscardEvents(), thread_id=thread_id, user=user)
+        run = self.new_run(DiscardEvents(), thread_id=thread_id, user=user, inbox=inbox)
         asked = as_chat_messages(messages)
         storage = self.get_storage(thread_id)
         writer = None if storage is None else StreamWriter(storage, run.message_id, asked)
@@ -200,12 +223,18 @@ class Agent:
         return outcome.answer if form is None else form.instance(outcome.answer)
 
     def stream(
-        self, messages: Messages, *, thread_id: str | None = None, user: str | None = None
+        self,
+        messages: Messages,
+        *,
+        thread_id: str | None = None,
+        user: str | None = None,
+        inbox: RunInbox | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Every event of a run, `message_start` to `stream_end`. Closing it cancels the run."""
+        """Every event of a run, `message_start` to `stream_end`. Closing it cancels the run.
+        Decisions on its tool calls, and further messages, are given to `inbox`."""
 
         def new_run(sink: EventSink) -> RunContext:
-            return self.new_run(sink, thread_id=thread_id, user=user)
+            return self.new_run(sink, thread_id=thread_id, user=user, inbox=inbox)
 
         return self.get_pipeline_adapter(thread_id, user).stream(messages, new_run=new_run)
 
@@ -263,6 +292,7 @@ class Agent:
         agent_name: str | None = None,
         thread_id: str | None = None,
         user: str | None = None,
+        inbox: RunInbox | None = None,
     ) -> RunContext:
         """The context of one run: its settings, its hooks, what identifies it.
 
@@ -285,6 +315,17 @@ class Agent:
             hooks=chain,
             executor=self.executor,
             citations=citations,
+            inbox=inbox,
+            approvals=self._approval_rules(),
+        )
+
+    def _approval_rules(self) -> ApprovalRules:
+        own = getattr(self.approval_policy, "__func__", None) is not Agent.approval_policy
+        return ApprovalRules(
+            names=frozenset(self.approvals),
+            policy=self.approval_policy if own else None,
+            timeout_s=self.approval_timeout_s,
+            on_timeout=self.on_approval_timeout,
         )
 
     def _hooks_named(self, names: Sequence[str]) -> list[RunHooks]:
@@ -312,6 +353,12 @@ class Agent:
         """Open clients and warm up tools, so that the first run does not pay for it."""
         await self.loop.warm_up_async()
         await self.team.warm_up()
+        if self.approvals and type(self).get_tools is Agent.get_tools:
+            tools = flatten_tools_or_toolsets(self.run_tools(None, None))
+            if unknown := set(self.approvals) - {tool.name for tool in tools}:
+                # A misspelled name would protect nothing.
+                names = ", ".join(sorted(unknown))
+                logger.warning("agent %s: approvals names tools it has not: %s", self.name, names)
 
     async def close(self) -> None:
         """Release what `warm_up` opened."""

@@ -12,6 +12,8 @@ from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.errors import ConfigurationError
+from hayrunner.run_inbox import RunInbox
+from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.errors import InvalidRequest
 from hayrunner_contracts.requests import RunRequest
 
@@ -28,6 +30,7 @@ class AgentSession:
         self._agent = agent
         self._request = request
         self._run = run
+        self._inbox = run.inbox = run.inbox or RunInbox(run.message_id)
         self._writer: StreamWriter | None = None
         self._form = self._response_format()
         self._session = LoopSession(run, self._body, writer=self._make_writer())
@@ -80,8 +83,19 @@ class AgentSession:
 
     async def run(self) -> RunOutcome:
         """See `serving.served.RunSession`."""
-        return await self._session.run()
+        try:
+            return await self._session.run()
+        finally:
+            self._inbox.close()
 
     def stop(self, code: StopCode, message: str) -> None:
         """See `serving.served.RunSession`."""
         self._session.stop(code, message)
+
+    def command(self, command: RunCommand) -> None:
+        """See `serving.served.RunSession`."""
+        self._inbox.take(command)
+
+    def unattended(self) -> None:
+        """See `serving.served.RunSession`."""
+        self._inbox.attended = False

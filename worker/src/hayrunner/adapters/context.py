@@ -17,7 +17,9 @@ from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.settings import RunSettings
+from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
+from hayrunner.run_inbox import RunInbox
 from hayrunner_contracts.events import StreamEvent, ToolOutput, Usage
 
 __all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
@@ -42,6 +44,8 @@ class RunContext:
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
     agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
+    `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
+    to be told before its next call.
 
     `parent` is the run that this one is a part of, `path` names the agents above, whether they
     run here or elsewhere. `subagent_calls` counts model calls of subagents, `relayed` has an
@@ -56,6 +60,9 @@ class RunContext:
     user: str | None = None
     hooks: HookChain = field(default_factory=HookChain)
     executor: Executor | None = None
+    inbox: RunInbox | None = None
+    approvals: ApprovalRules = field(default_factory=ApprovalRules)
+    notes: list[str] = field(default_factory=list[str])
     sink: EventSink = field(default_factory=DiscardEvents)
     generator: Any = None
     generation_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])

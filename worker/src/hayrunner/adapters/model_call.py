@@ -26,7 +26,7 @@ from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.hooks import ModelCall
 from hayrunner_contracts.events import StreamEvent, ToolCallStart, ToolInputChunk
 
-__all__ = ["call_model", "chunk_callback", "with_preamble"]
+__all__ = ["call_model", "chunk_callback", "may_call_model", "with_preamble"]
 
 
 async def call_model(
@@ -67,6 +67,15 @@ def _check_limits(run: RunContext) -> None:
         budget = spender.settings.token_budget
         if budget is not None and spender.usage.total_tokens >= budget:
             raise BudgetSpent(budget, messages=run.new_messages)
+
+
+def may_call_model(run: RunContext) -> bool:
+    """Whether the run's limits allow one more model call."""
+    try:
+        _check_limits(run)
+    except (MaxTurnsReached, BudgetSpent):
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -257,6 +257,7 @@ def _child_run(agent: LocalAgent, name: str, parent: RunContext) -> RunContext:
     child.path = (*parent.path, parent.agent)
     child.deadline = parent.deadline
     child.citations = parent.citations
+    child.inbox = None if parent.inbox is None else parent.inbox.for_subagent()
     child.normalizer = ChunkNormalizer(parent.normalizer.used_ids)
     return child
 

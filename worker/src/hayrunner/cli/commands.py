@@ -10,6 +10,7 @@ from hayrunner.cli.demo import demo
 from hayrunner.cli.dev import dev
 from hayrunner.cli.exits import show_tracebacks
 from hayrunner.cli.init import init
+from hayrunner.cli.runs import runs
 from hayrunner.cli.schema import schema
 from hayrunner.cli.serve import serve
 
@@ -45,3 +46,4 @@ def root(
 
 for command in (demo, serve, dev, init, check, ask, schema):
     app.command()(command)
+app.add_typer(runs)

@@ -145,6 +145,13 @@ class Worker:
             worker=self.settings.worker_id,
             http=self.http_url,
         )
+        agents = len(self.registry.names())
+        if agents > self.settings.concurrency:
+            _log.warning(
+                "fewer slots than agents: idle agents take turns, and requests wait for theirs",
+                agents=agents,
+                concurrency=self.settings.concurrency,
+            )
 
     async def main_loop(self) -> None:
         """Until `stop`, or until the connection is gone for good."""
