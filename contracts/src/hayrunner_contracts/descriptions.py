@@ -59,7 +59,8 @@ _OPTIONS = {
     "deadline": "When the run must have ended, RFC 3339 with a zone.",
     "token_budget": "Tokens in all; past it the run ends with `budget_exceeded`.",
     "then_format": "A JSON Schema: the tools run first, then one structured call over what came "
-    "of it.",
+    "of it. Not beside `response_format`; the agent's own gives way. In an `answer` run it needs "
+    "`tools`.",
     "on_busy_thread": "Where another run uses the thread: `wait` for it, or `reject`.",
 }
 
@@ -69,8 +70,8 @@ _RESULT = {
     "message_id": "The request's id.",
     "agent": "The agent that ran.",
     "status": "How it ended.",
-    "answer": "The text, or the JSON value where there was a `response_format`; after a failure "
-    "what there was of it.",
+    "answer": "The text, or the JSON value where there was a `response_format` or `then_format`; "
+    "after a failure what there was of it, with `structured_output` the text the model wrote.",
     "finish_reason": "Why the message ended.",
     "usage": "Tokens of all model calls.",
     "model_calls": "How many model calls were made.",

@@ -133,7 +133,9 @@ class AgentClient(ABC):
         result = await self._answer(agent, request, headers, timeout)
         if (error := error_of(result)) is not None:
             raise error
-        return read_answer(result.answer, response_format)
+        # A request has one of the two.
+        after: ResponseFormat = arguments.get("then_format")
+        return read_answer(result.answer, response_format or after)
 
     async def submit(
         self,

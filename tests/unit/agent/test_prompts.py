@@ -148,7 +148,6 @@ async def test_memory_false_neither_loads_nor_saves(provide: Provide) -> None:
     "option",
     [
         {"hooks": ["audit"]},
-        {"then_format": {"type": "object"}},
         {"on_busy_thread": "wait"},
     ],
     ids=lambda option: next(iter(option)),

@@ -18,7 +18,7 @@ from haystack.tools import (
 )
 from pydantic import BaseModel
 
-from hayrunner.adapters.body import RunBody
+from hayrunner.adapters.body import RunBody, foreign_body
 from hayrunner.adapters.citations import (
     CitationFormatter,
     CitationRegistry,
@@ -29,7 +29,7 @@ from hayrunner.adapters.context import DiscardEvents, RunContext
 from hayrunner.adapters.convert import as_chat_messages
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.loop import LoopAgent, loop_agent
-from hayrunner.adapters.outcome import EventSink
+from hayrunner.adapters.outcome import EventSink, RunOutcome
 from hayrunner.adapters.roster import Roster
 from hayrunner.adapters.run import Messages, Run
 from hayrunner.adapters.session import LoopSession
@@ -39,7 +39,7 @@ from hayrunner.adapters.settings import (
     resolve_settings,
 )
 from hayrunner.adapters.stream import Stream
-from hayrunner.adapters.structured import ResponseFormat
+from hayrunner.adapters.structured import ResponseFormat, keeps_tools
 from hayrunner.adapters.subagents import SubagentSource, Team
 from hayrunner.adapters.suggestions import Suggesting, SuggestionGenerator, bound
 from hayrunner.adapters.writer import StreamWriter
@@ -58,6 +58,7 @@ from hayrunner_contracts.errors import error_from_wire
 from hayrunner_contracts.events import StreamEvent
 from hayrunner_contracts.options import RunOptions
 from hayrunner_contracts.requests import RunRequest
+from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subagents import path_of
 
 __all__ = ["Agent", "ToolSource"]
@@ -219,7 +220,7 @@ class Agent:
 
         outcome = await LoopSession(run, body, writer=writer).run()
         if outcome.error is not None:
-            raise error_from_wire(outcome.error)
+            raise error_from_wire(outcome.error, result=_result(run, outcome))
         return outcome.answer if form is None else form.instance(outcome.answer)
 
     def stream(
@@ -236,7 +237,9 @@ class Agent:
         def new_run(sink: EventSink) -> RunContext:
             return self.new_run(sink, thread_id=thread_id, user=user, inbox=inbox)
 
-        return self.get_pipeline_adapter(thread_id, user).stream(messages, new_run=new_run)
+        form = None if self.response_format is None else ResponseFormat(self.response_format)
+        adapter = self.get_pipeline_adapter(thread_id, user)
+        return adapter.stream(messages, new_run=new_run, response_format=form)
 
     # --- what serves it ---------------------------------------------------------------------
 
@@ -267,9 +270,7 @@ class Agent:
     def team(self) -> Team:
         """The subagents. `ConfigurationError` where they cannot be what they are said to be."""
         if self._team is None or self._team.roster is not self.roster:
-            plain = (source for source in self.tools if not isinstance(source, Toolset))
-            taken = [s.name if isinstance(s, Tool) else s.__name__ for s in plain]
-            self._team = Team(self.name or type(self).__name__, self.subagents, self.roster, taken)
+            self._team = Team.of(self)
         return self._team
 
     def default_settings(self) -> RunSettings:
@@ -398,33 +399,35 @@ class Agent:
         user: str | None,
     ) -> RunBody:
         """The body of a headless run: the run adapter's; the loop with the agent's tools where
-        `tools` is set, no response format is in force, and the run adapter is a `Run`."""
+        `tools` is set, no response format is in force (other than one for the loop's outcome),
+        and the run adapter is a `Run`."""
         adapter = self.get_run_adapter(thread_id, user)
         if not isinstance(adapter, Run):
-            return _foreign_body(adapter, messages, self.get_system_prompt(), form)
-        if tools and form is None:
+            if form is not None and form.after_tools:
+                raise UnsupportedOption("then_format", "this agent's run adapter is its author's")
+            return foreign_body(adapter, messages, self.get_system_prompt(), form)
+        if tools and keeps_tools(form):
             stream = Stream(
                 self.loop,
                 tools=self.run_tools(thread_id, user),
                 system_prompt=self.get_system_prompt(),
             )
-            return stream.body(messages)
+            return stream.body(messages, response_format=form)
         prompt = self.get_system_prompt() if adapter.instructions is None else adapter.instructions
         return adapter.body(messages, system_prompt=prompt, response_format=form)
 
 
-def _foreign_body(
-    adapter: Any, messages: list[ChatMessage], prompt: str | None, form: ResponseFormat | None
-) -> RunBody:
-    """An author's own adapter is called as it is: its answer is the run's."""
-
-    async def body(run: RunContext) -> Any:
-        wanted = None if form is None else form.model or form.schema
-        answer = await adapter.run(messages, system_prompt=prompt, response_format=wanted)
-        run.finish_reason = "stop"
-        value = answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer
-        text = value if isinstance(value, str) else None
-        run.new_messages.append(ChatMessage.from_assistant(text or ""))
-        return value
-
-    return body
+def _result(run: RunContext, outcome: RunOutcome) -> RunResult:
+    """What the error of a run without a bus carries: what there is of an answer, and its cost."""
+    return RunResult(
+        message_id=run.message_id,
+        agent=run.agent,
+        thread_id=run.thread_id,
+        status=outcome.status,
+        answer=outcome.answer,
+        finish_reason=outcome.finish_reason,
+        usage=outcome.usage,
+        model_calls=outcome.model_calls,
+        error=outcome.error,
+        messages=outcome.messages,
+    )

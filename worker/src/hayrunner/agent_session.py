@@ -37,15 +37,20 @@ class AgentSession:
 
     def _response_format(self) -> ResponseFormat | None:
         wanted = self._request.response_format
+        after = self._run.settings.then_format
+        if after is not None:
+            if isinstance(wanted, dict):
+                raise InvalidRequest(
+                    "then_format must not be given beside response_format",
+                    field="options.then_format",
+                )
+            return _form(after, "options.then_format", after_tools=True)
         if wanted is UNSET:
             own = self._agent.response_format
             return None if own is None else ResponseFormat(own)
         if wanted is None:
             return None
-        try:
-            return ResponseFormat(wanted)
-        except ConfigurationError as error:
-            raise InvalidRequest(str(error), field="response_format") from None
+        return _form(wanted, "response_format")
 
     def _make_writer(self) -> StreamWriter | None:
         request = self._request
@@ -99,3 +104,10 @@ class AgentSession:
     def unattended(self) -> None:
         """See `serving.served.RunSession`."""
         self._inbox.attended = False
+
+
+def _form(schema: dict[str, Any], field: str, *, after_tools: bool = False) -> ResponseFormat:
+    try:
+        return ResponseFormat(schema, after_tools=after_tools)
+    except ConfigurationError as error:
+        raise InvalidRequest(str(error), field=field) from None

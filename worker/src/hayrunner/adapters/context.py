@@ -11,6 +11,7 @@ from typing import Any
 from haystack.dataclasses import ChatMessage
 from msgspec.structs import replace
 
+from hayrunner.adapters.answer_tool import AnswerTool
 from hayrunner.adapters.citation_tags import TagFilter
 from hayrunner.adapters.citations import RunCitations
 from hayrunner.adapters.hook_chain import HookChain
@@ -42,7 +43,8 @@ class RunContext:
     `new_messages` are those the run made, in order, as they stand in history. `finish_reason`
     is set when the loop ends by itself, `stop_reason` when a hook ended it. `unsent` are events
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
-    agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
+    agent's own, so that a tool that blocks holds up no other agent. `answer_tool` is what the
+    model is to call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
     to be told before its next call.
@@ -66,6 +68,7 @@ class RunContext:
     sink: EventSink = field(default_factory=DiscardEvents)
     generator: Any = None
     generation_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    answer_tool: AnswerTool | None = None
     normalizer: ChunkNormalizer = field(default_factory=ChunkNormalizer)
     usage: Usage = field(default_factory=Usage)
     model_calls: int = 0

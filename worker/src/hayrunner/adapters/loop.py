@@ -25,9 +25,9 @@ from hayrunner.adapters.context import REPLY_REJECTED, RunContext, current_run
 from hayrunner.adapters.convert import to_wire, to_wire_parts
 from hayrunner.adapters.interjections import goes_on_for_what_was_said, take_in
 from hayrunner.adapters.model_call import call_model, with_preamble
-from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import check_tool_choice
 from hayrunner.adapters.tool_batch import ToolBatch
+from hayrunner.adapters.usage import usage_from
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import ModelResponse
 from hayrunner_contracts.errors import InvalidRequest

@@ -13,8 +13,9 @@ from hayrunner.adapters.body import RunBody
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.model_call import chunk_callback
-from hayrunner.adapters.normalize import CallRecord, ChunkNormalizer, usage_from
+from hayrunner.adapters.normalize import CallRecord, ChunkNormalizer
 from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.adapters.usage import usage_from
 from hayrunner.approvals import is_marked
 from hayrunner.errors import ConfigurationError, HayrunnerError
 from hayrunner_contracts.events import (

@@ -15,7 +15,7 @@ __all__ = ["DEFAULT_INVALID_TOOL_CALL_RETRIES", "Parameters", "RunSettings", "re
 DEFAULT_INVALID_TOOL_CALL_RETRIES = 2
 
 # Options of the contract that this version does not honour yet: refused, never dropped.
-_NOT_YET = ("then_format", "on_busy_thread")
+_NOT_YET = ("on_busy_thread",)
 
 # `max_turns: null` removes the limit; the deadline and the author's own hooks remain.
 _UNLIMITED = 2**31 - 1
@@ -56,6 +56,7 @@ class RunSettings:
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     token_budget: int | None = None
     hook_names: list[str] = field(default_factory=list[str])
+    then_format: dict[str, Any] | None = None
     record_content_telemetry: bool = False
 
     @property
@@ -87,6 +88,7 @@ def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
         documents=_documents(defaults.documents, options.documents),
         token_budget=_or(options.token_budget, defaults.token_budget, cleared=None),
         hook_names=_or(options.hooks, [], cleared=[]),
+        then_format=_or(options.then_format, None, cleared=None),
         record_content_telemetry=_or(
             options.record_content_telemetry, defaults.record_content_telemetry, cleared=False
         ),

@@ -4,11 +4,11 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import msgspec
 from haystack.dataclasses import ChatMessage
-from haystack.tools import Tool
+from haystack.tools import Tool, Toolset
 
 from hayrunner.adapters.context import RunContext, current_run
 from hayrunner.adapters.normalize import ChunkNormalizer
@@ -49,6 +49,7 @@ class LocalAgent(Protocol):
 
     name: str
     description: str | None
+    tools: Sequence[Any]
     subagents: Sequence[Any]
     response_format: Any
     roster: Roster
@@ -109,6 +110,13 @@ class Team:
                 raise ConfigurationError(f"{owner}: two of its tools are named {tool.name}")
             names.add(tool.name)
             self._tools.append(tool)
+
+    @classmethod
+    def of(cls, agent: LocalAgent) -> Self:
+        """The subagents that an agent names."""
+        own = (source for source in agent.tools if not isinstance(source, Toolset))
+        taken = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in own]
+        return cls(agent.name or type(agent).__name__, agent.subagents, agent.roster, taken)
 
     @property
     def tools(self) -> list[Tool]:
