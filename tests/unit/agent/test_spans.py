@@ -1,7 +1,7 @@
 """Haystack's spans are there for a tracer, and cost nothing without one."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ class Recorder(Tracer):
         operation_name: str,
         tags: dict[str, Any] | None = None,
         parent_span: Span | None = None,
-    ) -> Iterator[Span]:
+    ) -> Generator[Span]:
         self.spans.append(Recorded(operation_name, parent_span))
         self._open.append(self.spans[-1])
         try:

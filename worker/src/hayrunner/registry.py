@@ -8,6 +8,8 @@ from haystack import Pipeline
 from hayrunner.adapted import HaystackAgentAdapter, PipelineAgent
 from hayrunner.adapters.hook_chain import check_hook
 from hayrunner.adapters.pipelines import only_agent
+from hayrunner.adapters.roster import RemoteAgents, Roster
+from hayrunner.adapters.subagents import check_cycles
 from hayrunner.agent import Agent
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import RunHooks
@@ -23,6 +25,7 @@ class Registry:
     def __init__(self, agents: Iterable[Agent | type[Agent]] = ()) -> None:
         self._agents: dict[str, Agent] = {}
         self._hooks: dict[str, RunHooks] = {}
+        self._roster = Roster(agents=self._agents)
         for agent in agents:
             self.add_agent(agent)
 
@@ -39,8 +42,8 @@ class Registry:
     def add(self, name: str, agent: Any) -> Agent:
         """Register an `Agent`, a Haystack Agent or a Haystack Pipeline under `name`.
 
-        Raises `ConfigurationError` for a name that is no subject token or is taken, and for an
-        object that cannot be an agent.
+        Raises `ConfigurationError` for a name that is no subject token or is taken, for an
+        object that cannot be an agent, and where agents would call each other in a circle.
         """
         try:
             subjects.token("agent name", name)
@@ -50,6 +53,12 @@ class Registry:
             raise ConfigurationError(f"two agents are named {name!r}: give one another name")
         self._agents[name] = adapted = self._adapt(name, agent)
         adapted.named_hooks = self._hooks
+        adapted.roster = self._roster
+        try:
+            check_cycles(name, adapted.subagents, self._roster)
+        except ConfigurationError:
+            del self._agents[name]
+            raise
         return adapted
 
     def add_hook(self, name: str, hook: RunHooks) -> None:
@@ -63,6 +72,10 @@ class Registry:
             raise ConfigurationError(f"two hooks are named {name!r}: give one another name")
         check_hook(hook)
         self._hooks[name] = hook
+
+    def use_remote_agents(self, remote: RemoteAgents, *, max_depth: int) -> None:
+        """For the worker: how subagents that are not registered here are called, and how deep."""
+        self._roster.remote, self._roster.max_depth = remote, max_depth
 
     @staticmethod
     def _adapt(name: str, agent: Any) -> Agent:

@@ -79,8 +79,7 @@ async def call_model(
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
     if normalizer.usage is not None:
-        run.usage = run.usage + normalizer.usage
-        run.hooks.goes_on(usage=run.usage)
+        run.spend(normalizer.usage)
     if run.hooks.watches_deltas:
         await _told_late(run, shown, events)
     else:
@@ -119,9 +118,10 @@ def check_limits(run: RunContext) -> None:
     """Raise `MaxTurnsReached` or `BudgetSpent` where the run may make no further model call."""
     if run.model_calls >= run.settings.max_turns:
         raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
-    budget = run.settings.token_budget
-    if budget is not None and run.usage.total_tokens >= budget:
-        raise BudgetSpent(budget, messages=run.new_messages)
+    for spender in run.lineage():
+        budget = spender.settings.token_budget
+        if budget is not None and spender.usage.total_tokens >= budget:
+            raise BudgetSpent(budget, messages=run.new_messages)
 
 
 def may_call_model(run: RunContext) -> bool:

@@ -118,7 +118,7 @@ class PipelineAdapter:
             refuse_options(
                 run.settings, LOOPLESS_OPTIONS, "a pipeline answers, which decides that itself"
             )
-            normalizer = _PipelineNormalizer()
+            normalizer = _PipelineNormalizer(run.normalizer.used_ids)
             run.normalizer = normalizer
             normalizer.begin_step()
             data = self._data(messages)
@@ -137,7 +137,7 @@ class PipelineAdapter:
             await run.emit(normalizer.finish(new, text))
             run.new_messages.extend(new or [ChatMessage.from_assistant(text or "")])
             run.model_calls = normalizer.step
-            run.usage = _total_usage(new)
+            run.spend(_total_usage(new))
             run.finish_reason = new[-1].meta.get("finish_reason", "stop") if new else "stop"
             return text
 
@@ -225,8 +225,8 @@ class _PipelineNormalizer(ChunkNormalizer):
     """An Agent inside a pipeline shows its steps only through its chunks: results arrive as
     chunks, and what comes after them belongs to the next step."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, used_ids: set[str] | None = None) -> None:
+        super().__init__(used_ids)
         self._streamed = False
         self._ended: list[tuple[int, CallRecord]] = []
         """The calls of the steps that have ended, with their step."""
@@ -275,7 +275,7 @@ class _PipelineNormalizer(ChunkNormalizer):
 
     def _unseen(self, origin: ToolCall) -> CallRecord:
         provider_id = origin.id or ""
-        call = CallRecord(id=self._unique_id(provider_id), provider_id=provider_id)
+        call = CallRecord(id=self.unique_id(provider_id), provider_id=provider_id)
         call.tool_name, call.answered = origin.tool_name, True
         return call
 
