@@ -131,6 +131,20 @@ from hayrunner_contracts.results import (
 from hayrunner_contracts.subjects import (
     DEFAULT_NAMESPACE,
 )
+from hayrunner_contracts.threads import (
+    THREAD_RECORD_TYPES,
+    Rating,
+    Thread,
+    ThreadCreated,
+    ThreadDeleted,
+    ThreadInfo,
+    ThreadMessages,
+    ThreadRated,
+    ThreadRating,
+    ThreadRecord,
+    ThreadRestored,
+    ThreadState,
+)
 
 if TYPE_CHECKING:
     from hayrunner_contracts.client import RunClient as RunClient
@@ -141,6 +155,7 @@ __all__ = [
     "ERROR_CODES",
     "EVENT_TYPES",
     "SCHEMA_VERSION",
+    "THREAD_RECORD_TYPES",
     "Approve",
     "BudgetExceeded",
     "BusyThread",
@@ -177,6 +192,7 @@ __all__ = [
     "PayloadTooLarge",
     "ProviderFailed",
     "ProviderRateLimited",
+    "Rating",
     "Reasoning",
     "ReasoningChunk",
     "RequestLimits",
@@ -202,6 +218,16 @@ __all__ = [
     "StructuredOutputFailed",
     "Suggestion",
     "TextChunk",
+    "Thread",
+    "ThreadCreated",
+    "ThreadDeleted",
+    "ThreadInfo",
+    "ThreadMessages",
+    "ThreadRated",
+    "ThreadRating",
+    "ThreadRecord",
+    "ThreadRestored",
+    "ThreadState",
     "ToolApprovalRequest",
     "ToolCall",
     "ToolCallDelta",
