@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.storage.base import Threads
 from hayrunner_contracts.errors import RunFailure
 from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
 from hayrunner_contracts.requests import RunRequest
@@ -104,6 +105,9 @@ class ScriptedRegistry:
 
     def names(self) -> Sequence[str]:
         return sorted(self._agents)
+
+    def bind(self, *, threads: Threads) -> None:
+        return
 
     def get(self, name: str) -> ScriptedAgent:
         return self._agents[name]

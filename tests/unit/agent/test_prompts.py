@@ -90,9 +90,9 @@ class CountedStorage(InMemoryStorage):
         super().__init__()
         self.touched = 0
 
-    async def load(self) -> list[ChatMessage]:
+    async def load(self, before_message_id: str | None = None) -> list[ChatMessage]:
         self.touched += 1
-        return await super().load()
+        return await super().load(before_message_id)
 
     async def append(self, message_id: str, messages: Any) -> None:
         self.touched += 1
@@ -149,7 +149,6 @@ async def test_memory_false_neither_loads_nor_saves(provide: Provide) -> None:
     [
         {"hooks": ["audit"]},
         {"then_format": {"type": "object"}},
-        {"on_busy_thread": "wait"},
     ],
     ids=lambda option: next(iter(option)),
 )

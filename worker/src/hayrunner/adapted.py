@@ -21,7 +21,9 @@ from hayrunner_contracts.options import RunOptions
 __all__ = ["HaystackAgentAdapter", "PipelineAgent"]
 
 # What a run of a pipeline can honour: the rest is decided by its components.
-_PIPELINE_OPTIONS = frozenset({"history", "memory", "deadline", "record_content_telemetry"})
+_PIPELINE_OPTIONS = frozenset(
+    {"history", "memory", "on_busy_thread", "deadline", "record_content_telemetry"}
+)
 
 
 class HaystackAgentAdapter(Agent):

@@ -32,7 +32,7 @@ from hayrunner.errors import ConfigurationError, UnsupportedOption
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
 from hayrunner.hooks import RunHooks
 from hayrunner.settings import load_settings
-from hayrunner.storage.base import BaseStorageAdapter
+from hayrunner.storage.base import BaseStorageAdapter, Threads
 from hayrunner.storage.memory import InMemoryThreads
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.errors import error_from_wire
@@ -82,7 +82,7 @@ class Agent:
         self._llm: Any = None
         self._loop: LoopAgent | None = None
         self._make_tool = lru_cache(maxsize=_TOOLS_KEPT)(create_tool_from_function)
-        self._threads = InMemoryThreads()
+        self.threads: Threads = InMemoryThreads()
         self._executor: ThreadPoolExecutor | None = None
         self.named_hooks: Mapping[str, RunHooks] = {}
 
@@ -128,9 +128,9 @@ class Agent:
         )
 
     def get_storage(self, thread_id: str | None) -> BaseStorageAdapter | None:
-        """Where the thread is kept; None for a run without one. The default forgets threads
-        when the process ends."""
-        return None if thread_id is None else self._threads.thread(thread_id)
+        """Where the thread is kept; None for a run without one. The default are the threads of
+        the worker's namespace, on NATS; without a worker they end with the process."""
+        return None if thread_id is None else self.threads.thread(thread_id, agent=self.name)
 
     # --- plain Python, no bus ---------------------------------------------------------------
 
@@ -233,10 +233,18 @@ class Agent:
             "thread_id": thread_id,
             "user": user,
         }
+        turn = None
+        if thread_id is not None:
+            turn = self.threads.turn(thread_id, identity["message_id"])
         hooks = [*self.hooks, *self._hooks_named(settings.hook_names)]
         chain = HookChain(hooks, **identity, tool_context=settings.tool_context)
         return RunContext(
-            **identity, settings=settings, sink=sink, hooks=chain, executor=self.executor
+            **identity,
+            turn=turn,
+            settings=settings,
+            sink=sink,
+            hooks=chain,
+            executor=self.executor,
         )
 
     def _hooks_named(self, names: Sequence[str]) -> list[RunHooks]:

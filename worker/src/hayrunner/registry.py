@@ -10,6 +10,7 @@ from hayrunner.adapters.pipelines import only_agent
 from hayrunner.agent import Agent
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import RunHooks
+from hayrunner.storage.base import Threads
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import InvalidRequest
 
@@ -22,6 +23,7 @@ class Registry:
     def __init__(self, agents: Iterable[Agent | type[Agent]] = ()) -> None:
         self._agents: dict[str, Agent] = {}
         self._hooks: dict[str, RunHooks] = {}
+        self._threads: Threads | None = None
         for agent in agents:
             self.add_agent(agent)
 
@@ -49,6 +51,8 @@ class Registry:
             raise ConfigurationError(f"two agents are named {name!r}: give one another name")
         self._agents[name] = adapted = self._adapt(name, agent)
         adapted.named_hooks = self._hooks
+        if self._threads is not None:
+            adapted.threads = self._threads
         return adapted
 
     def add_hook(self, name: str, hook: RunHooks) -> None:
@@ -61,6 +65,14 @@ class Registry:
         if name in self._hooks:
             raise ConfigurationError(f"two hooks are named {name!r}: give one another name")
         self._hooks[name] = hook
+
+    def bind(self, *, threads: Threads) -> None:
+        """Give every agent, and those still to come, these threads: a worker does so when it is
+        connected. An agent that overrides `get_storage` keeps its own storage, and takes turns
+        by these."""
+        self._threads = threads
+        for agent in self._agents.values():
+            agent.threads = threads
 
     @staticmethod
     def _adapt(name: str, agent: Any) -> Agent:

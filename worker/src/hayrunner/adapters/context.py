@@ -15,6 +15,7 @@ from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.settings import RunSettings
 from hayrunner.errors import HayrunnerError
+from hayrunner.storage.base import ThreadTurn
 from hayrunner_contracts.events import StreamEvent, Usage
 
 __all__ = ["DiscardEvents", "RunContext", "current_run"]
@@ -34,7 +35,8 @@ class RunContext:
     `new_messages` are those the run made, in order, as they stand in history. `finish_reason`
     is set when the loop ends by itself, `stop_reason` when a hook ended it. `unsent` are events
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
-    agent's own, so that a tool that blocks holds up no other agent. `streaming` is the model
+    agent's own, so that a tool that blocks holds up no other agent. `turn` is the run's on its
+    thread, taken only where the thread is loaded and saved. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     """
 
@@ -43,6 +45,7 @@ class RunContext:
     agent: str = "agent"
     thread_id: str | None = None
     user: str | None = None
+    turn: ThreadTurn | None = None
     hooks: HookChain = field(default_factory=HookChain)
     executor: Executor | None = None
     sink: EventSink = field(default_factory=DiscardEvents)

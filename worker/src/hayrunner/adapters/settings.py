@@ -1,7 +1,7 @@
 """What one run may do: the agent's own settings with the request's options over them."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -15,7 +15,7 @@ __all__ = ["DEFAULT_INVALID_TOOL_CALL_RETRIES", "Parameters", "RunSettings", "re
 DEFAULT_INVALID_TOOL_CALL_RETRIES = 2
 
 # Options of the contract that this version does not honour yet: refused, never dropped.
-_NOT_YET = ("then_format", "on_busy_thread")
+_NOT_YET = ("then_format",)
 
 # `max_turns: null` removes the limit; the deadline and the author's own hooks remain.
 _UNLIMITED = 2**31 - 1
@@ -47,6 +47,7 @@ class RunSettings:
     preamble: str | UnsetType | None = UNSET
     history: list[ChatMessage] | None = None
     memory: bool = True
+    on_busy_thread: Literal["wait", "reject"] = "wait"
     parameters: Parameters = field(default_factory=Parameters)
     documents: list[Document] = field(default_factory=list[Document])
     tool_choice: ToolChoice | UnsetType | None = UNSET
@@ -78,6 +79,7 @@ def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
         preamble=defaults.preamble if options.preamble is UNSET else options.preamble,
         history=history,
         memory=history is None and _or(options.memory, defaults.memory, cleared=True),
+        on_busy_thread=_or(options.on_busy_thread, defaults.on_busy_thread, cleared="wait"),
         parameters=Parameters(
             replace=options.replace_params,
             merge=options.merge_params,

@@ -88,6 +88,10 @@ class Claims:
         self._namespace = namespace
         self._worker = worker
 
+    def key(self, message_id: str) -> str:
+        """The key of a run's claim."""
+        return subjects.claim_key(self._namespace, message_id)
+
     async def find(self, message_id: str) -> tuple[ClaimRecord, int] | None:
         """The record and its revision, None where nobody claimed the run yet."""
         try:

@@ -18,7 +18,9 @@ from hayrunner.serving.provisioning import check_provisioned, ensure_consumer, p
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.serving.slots import Slots
 from hayrunner.serving.sweeper import Sweeper
+from hayrunner.serving.turns import Turns
 from hayrunner.settings import Settings
+from hayrunner.storage.jetstream import JetStreamThreads
 from hayrunner.telemetry.metrics import Metrics
 from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import RequestLimits
@@ -63,6 +65,15 @@ async def build_parts(
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
     slots = Slots(settings.concurrency)
+    turns = Turns(
+        bus=bus,
+        bucket=bucket,
+        claims=claims,
+        holdings=holdings,
+        slots=slots,
+        worker=settings.worker_id,
+    )
+    registry.bind(threads=JetStreamThreads(bus.nc, bus.namespace, turns=turns.turn))
     heartbeat = Heartbeat(
         settings.ack_wait_s,
         bus.link,
@@ -108,7 +119,14 @@ async def build_parts(
         handle=handler.handle,
         bind=bind,
     )
-    asks = Asks(bus=bus, registry=registry, slots=slots, metrics=metrics, limits=limits)
+    asks = Asks(
+        bus=bus,
+        registry=registry,
+        slots=slots,
+        holdings=holdings,
+        metrics=metrics,
+        limits=limits,
+    )
     sweeper = Sweeper(bus=bus, agents=agents, give_up=handler.give_up)
     return Parts(
         bus=bus,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.storage.base import Threads
 from hayrunner_contracts.requests import RunRequest
 
 __all__ = ["AgentRegistry", "RunSession", "ServedAgent"]
@@ -48,6 +49,10 @@ class AgentRegistry(Protocol):
     """The agents of one worker, by name."""
 
     def names(self) -> Sequence[str]: ...
+
+    def bind(self, *, threads: Threads) -> None:
+        """Where the agents keep threads from now on, and who is next on one."""
+        ...
 
     def get(self, name: str) -> ServedAgent:
         """`KeyError` where there is none of that name."""
