@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HERE", "Child", "Usage", "child", "usage_of"]
+__all__ = ["HERE", "Child", "Usage", "busy_s", "child", "usage_of"]
 
 HERE = Path(__file__).parent
 
@@ -30,6 +31,15 @@ class Usage:
             times = process.cpu_times()
             self.cpu_s = float(times.user + times.system)
             self.rss = int(process.memory_info().rss)
+
+
+def busy_s() -> float:
+    """CPU time that this machine has spent so far, on anything, in seconds."""
+    times = _psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Linux counts guests in `user` already.
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return float(sum(times) - idle - guests)
 
 
 def usage_of(pids: Mapping[str, int]) -> dict[str, Usage]:
@@ -57,8 +67,11 @@ class Child:
         return line.decode().strip()
 
     async def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+        if self._process.returncode is None:
+            # Not `terminate`: it would look for the end of a process that has just ended by
+            # itself, and take it from asyncio, which waits for it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
         try:
             await asyncio.wait_for(self._process.wait(), _STOP_S)
         except TimeoutError:

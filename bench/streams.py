@@ -1,6 +1,6 @@
 """Streams side by side: this worker, hayhooks and bare NATS under the same loads.
 
-    make bench                                  everything, a few minutes
+    make bench                                  everything, half an hour
     python bench/streams.py --quick             once, short windows: for a look
     python bench/streams.py --only a,d --streams 1,400 --no-burst
 
@@ -19,8 +19,8 @@ import msgspec
 from contenders import CONTENDERS, Contender, Target
 from decode import decode_us
 from plan import Measured, Plan
-from processes import Child, Usage, child, usage_of
-from report import Row, goals, machine, markdown
+from processes import Child, busy_s, child, usage_of
+from report import Row, goals, machine, results, write_results
 from wheel import RATE
 
 _STARTS_PER_S = 50
@@ -68,11 +68,12 @@ async def measure(contender: Contender, load: Load, number: int) -> Row:
             pids = {**target.pids, "consumer": consumer.pid}
             limit = plan.ramp_s + plan.settle_s + plan.measure_s + 30.0
             await _word(consumer, "opened", limit)
-            before = usage_of(pids)
+            busy, before = busy_s(), usage_of(pids)
             await _word(consumer, "closed", max(limit, plan.grace_s + 10.0))
-            after = usage_of(pids)
+            after, busy = usage_of(pids), busy_s() - busy
             measured = msgspec.json.decode(await consumer.line(plan.grace_s + 30.0), type=Measured)
-    return _row(contender, load, number, measured, before, after)
+    spent = {name: after[name].cpu_s - before[name].cpu_s for name in after}
+    return _row(contender, load, number, measured, spent, busy, after["it"].rss)
 
 
 async def _word(consumer: Child, expected: str, limit_s: float) -> None:
@@ -86,10 +87,10 @@ def _row(
     load: Load,
     number: int,
     measured: Measured,
-    before: dict[str, Usage],
-    after: dict[str, Usage],
+    spent: dict[str, float],
+    busy: float,
+    rss: int,
 ) -> Row:
-    spent = {name: after[name].cpu_s - before[name].cpu_s for name in after}
     chunks, window = measured.chunks, max(measured.window_s, 1e-9)
     latencies, first = sorted(measured.latencies_us), sorted(measured.first_event_us)
     return Row(
@@ -106,7 +107,8 @@ def _row(
         cpu_us=spent["it"] / chunks * 1e6 if chunks else None,
         all_cpu_us=sum(spent.values()) / chunks * 1e6 if chunks else None,
         cores=spent["it"] / window,
-        rss_mb=after["it"].rss / 2**20,
+        foreign_cores=max(0.0, busy - sum(spent.values())) / window,
+        rss_mb=rss / 2**20,
         missing=measured.missing,
         unfinished=measured.unfinished,
     )
@@ -135,6 +137,7 @@ def _progress(row: Row) -> str:
     return (
         f"round {row.round}, {row.load}, ({row.contender}): p50 {row.p50_ms} ms, "
         f"p99 {row.p99_ms} ms, {row.chunks_per_s:.0f} chunks/s, CPU {row.cpu_us or 0:.0f} µs/chunk"
+        f", {row.foreign_cores:.2f} cores busy with something else"
     )
 
 
@@ -152,13 +155,13 @@ def main() -> None:
     where, decoding = machine(), decode_us()
     rows = asyncio.run(run(loads, chosen, 1 if arguments.quick else arguments.rounds))
     found = goals(rows, decoding)
-    print(f"{where}\n\nDecoding, bytes to chunk: {decoding:.1f} µs\n")
-    print(markdown(rows, {one.key: one.name for one in CONTENDERS}), end="\n\n")
-    for goal in found:
-        print({True: "met    ", False: "NOT MET", None: "-      "}[goal.met], goal.text, goal.value)
+    text = results(where, decoding, rows, found, {one.key: one.name for one in CONTENDERS})
+    print(text)
     if arguments.json:
         everything = {"machine": where, "decode_us": decoding, "rows": rows, "goals": found}
         Path(arguments.json).write_bytes(msgspec.json.format(msgspec.json.encode(everything)))
+    if arguments.write:
+        write_results(Path(arguments.write), text)
 
 
 def _arguments() -> argparse.Namespace:
@@ -171,6 +174,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a window")
     parser.add_argument("--json", metavar="FILE", help="write everything measured to a file")
+    parser.add_argument("--write", metavar="FILE", help="put the results into docs/benchmarks.md")
     return parser.parse_args()
 
 

@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -97,10 +97,10 @@ def kinds(events: list[StreamEvent | UnknownEvent]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _log() -> Iterator[None]:
+def log() -> Iterator[list[MutableMapping[str, Any]]]:
     """The log as data, for the tests that read it; nothing on the terminal."""
-    with structlog.testing.capture_logs():
-        yield
+    with structlog.testing.capture_logs() as entries:
+        yield entries
 
 
 @pytest.fixture

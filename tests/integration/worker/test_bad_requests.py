@@ -124,7 +124,10 @@ async def test_another_namespace_is_left_alone(serve: Serve, requester: Requeste
     message_id = await requester.publish("suport")
     await requester.ended(message_id)
 
-    assert await requester.count("AGENT_REQUESTS") == 1
+    async def one_left() -> bool:
+        return await requester.count("AGENT_REQUESTS") == 1
+
+    await eventually(one_left, what="the ack of the one, and not of the other")
 
 
 async def test_a_request_that_was_delivered_too_often_becomes_worker_lost(

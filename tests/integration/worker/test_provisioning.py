@@ -10,7 +10,6 @@ from tests.integration.worker.scripted import ScriptedAgent, ScriptedRegistry
 from hayrunner.embedded import EmbeddedServer
 from hayrunner.errors import ConfigurationError
 from hayrunner.serving.app import Worker
-from hayrunner.serving.connection import connected
 from hayrunner.serving.provisioning import check_provisioned, provision
 from hayrunner.settings import Settings
 
@@ -95,13 +94,6 @@ async def test_a_worker_that_may_not_provision_says_what_is_missing(
     worker = Worker(settings, ScriptedRegistry(ScriptedAgent()))
     with pytest.raises(ConfigurationError, match=r"AGENT_REQUESTS is missing.*hayrunner init"):
         await worker.serve()
-
-
-async def test_a_server_that_is_not_there_is_one_clear_error() -> None:
-    settings = Settings(nats_url="nats://user:secret@127.0.0.1:1")
-    with pytest.raises(ConfigurationError, match=r"cannot connect to NATS at 127\.0\.0\.1:1"):
-        async with connected(settings, timeout_s=0.5):
-            pass
 
 
 async def test_a_worker_with_a_user_and_password_connects(

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import pytest
+from haystack import default_from_dict
 from haystack.dataclasses import ChatMessage, StreamingChunk
 from haystack.tools import Tool, create_tool_from_function
 
@@ -111,7 +112,7 @@ async def test_max_tokens_cuts_the_answer() -> None:
 
 def test_it_runs_in_a_script_and_survives_serialization() -> None:
     generator = OfflineChatGenerator(delay_s=0, generation_kwargs={"max_tokens": 2})
-    again = OfflineChatGenerator.from_dict(generator.to_dict())  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    again = default_from_dict(OfflineChatGenerator, generator.to_dict())
     chunks: list[StreamingChunk] = []
     reply = again.run([ChatMessage.from_user("hi")], chunks.append)["replies"][0]
     assert reply.text == "I am"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import typer
 
-from hayrunner.cli.exits import ExitCode, Unreachable, finish, run
+from hayrunner.cli.exits import ExitCode, Unreachable, finish, run, show_tracebacks
 from hayrunner.errors import ConfigurationError
 from hayrunner_contracts.errors import (
     ClientTimeout,
@@ -66,16 +66,18 @@ def test_a_failure_is_json_where_json_was_asked_for(capsys: pytest.CaptureFixtur
 
 
 def test_the_unexpected_shows_its_type_alone_unless_it_is_debugged(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.delenv("HAYRUNNER_DEBUG", raising=False)
     code_of(raising(ZeroDivisionError("a secret")))
     assert capsys.readouterr().err == (
         "hayrunner: unexpected ZeroDivisionError; set HAYRUNNER_DEBUG=1 for the traceback\n"
     )
-    monkeypatch.setenv("HAYRUNNER_DEBUG", "1")
-    with pytest.raises(ZeroDivisionError):
-        finish(raising(ZeroDivisionError("a secret")))
+    show_tracebacks(True)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            finish(raising(ZeroDivisionError("a secret")))
+    finally:
+        show_tracebacks(False)
 
 
 def test_a_coroutine_gives_its_code() -> None:

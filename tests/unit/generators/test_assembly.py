@@ -7,7 +7,7 @@ import pytest
 from haystack.components.generators.utils import (
     _convert_streaming_chunks_to_chat_message as joined_by_haystack,  # pyright: ignore[reportPrivateUsage]
 )
-from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall
+from haystack.dataclasses import ChatMessage, ComponentInfo, StreamingChunk, ToolCall
 
 from hayrunner.errors import ProviderError
 from hayrunner.generators.assembly import ReplyAssembler
@@ -238,3 +238,17 @@ def test_a_whole_answer_gives_the_same_chunks_as_a_stream() -> None:
 def test_a_whole_answer_without_a_reply_is_an_error() -> None:
     with pytest.raises(ProviderError):
         ReplyAssembler().feed_whole(b'{"detail": "nothing here"}')
+
+
+def test_a_text_chunk_is_what_haystacks_constructor_would_have_made() -> None:
+    info = ComponentInfo(type="generator", name="llm")
+    assembler = ReplyAssembler(info)
+    first, second = (
+        assembler.feed(json.dumps(delta(content=text)).encode())[0] for text in ("a", "b")
+    )
+
+    for chunk, text, start in ((first, "a", True), (second, "b", False)):
+        made = StreamingChunk(text, chunk.meta, info, index=0, start=start)
+        assert chunk == made
+        assert vars(chunk) == vars(made)
+    assert StreamingChunk.from_dict(second.to_dict()) == second

@@ -71,6 +71,7 @@ def ask(
         from hayrunner.cli.asking import Question, read_prompt
         from hayrunner.cli.connecting import connect
         from hayrunner.settings import load_settings
+        from hayrunner_contracts.errors import ClientTimeout
 
         question = Question.of(
             agent,
@@ -85,7 +86,12 @@ def ask(
         async with await connect(settings) as client:
             asker = Asker(client, question, direct=direct, as_json=as_json)
             limit = None if timeout is None else timeout + GRACE_S
-            async with asyncio.timeout(limit):
-                return await (asker.answer() if answer else asker.stream(on_interrupt))
+            try:
+                async with asyncio.timeout(limit):
+                    return await (asker.answer() if answer else asker.stream(on_interrupt))
+            except TimeoutError:
+                raise ClientTimeout(
+                    f"the run has not ended within {limit:g} s; it is {question.message_id}"
+                ) from None
 
     run(work(), as_json=as_json)

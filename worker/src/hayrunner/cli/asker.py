@@ -1,5 +1,6 @@
 """Asking one question over NATS, and printing what comes."""
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncGenerator
@@ -62,7 +63,11 @@ class Asker:
     async def answer(self) -> ExitCode:
         """Print the answer, or the whole result as JSON; raises the error of a run that failed,
         after what there was of an answer."""
-        result = await self._result()
+        try:
+            result = await self._result()
+        except asyncio.CancelledError:
+            say(f"no longer waiting; the run is {self._question.message_id}", as_json=self._as_json)
+            raise
         if self._as_json:
             _write_line(encode(result))
         elif isinstance(result.answer, str):

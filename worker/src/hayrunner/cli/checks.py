@@ -1,5 +1,6 @@
 """The checks of `hayrunner check`, in the order in which one builds on the other."""
 
+import asyncio
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,8 @@ __all__ = ["Check", "Report", "examine", "print_report"]
 State = Literal["ok", "problem", "note"]
 _MARKS: dict[State, str] = {"ok": "ok", "problem": "PROBLEM", "note": "note"}
 _STYLES: dict[State, str | None] = {"ok": None, "problem": "red", "note": "yellow"}
+
+_LOOK_S = 2.0
 
 # No stream is called so: a message with this header is permitted or not, and never stored.
 _STORE_NOTHING = {"Nats-Expected-Stream": "HAYRUNNER_CHECK"}
@@ -126,7 +129,7 @@ async def _check_streams(
 ) -> bool:
     """Whether JetStream is there, and everything on it."""
     try:
-        found = await Inventory(connection.jetstream(), settings, agents).take()
+        found = await Inventory(connection.jetstream(timeout=_LOOK_S), settings, agents).take()
     except ConfigurationError as error:
         problem, _, advice = str(error).partition(": ")
         report.add("JetStream", "problem", problem, advice)
@@ -158,7 +161,8 @@ async def _check_permissions(
         *(subjects.requests(namespace, agent) for agent in agents),
     ]
     subscribed = [commands, holds, *(subjects.ask(namespace, agent) for agent in agents)]
-    refused = [f"publish on {s}" for s in published if not await _may_publish(connection, s)]
+    allowed = await asyncio.gather(*(_may_publish(connection, s) for s in published))
+    refused = [f"publish on {s}" for s, may in zip(published, allowed, strict=True) if not may]
     refused += [f"subscribe to {s}" for s in subscribed if not await _may_subscribe(connection, s)]
     refused = [text.replace(run_id, "*").replace(settings.worker_id, "*") for text in refused]
     if refused:

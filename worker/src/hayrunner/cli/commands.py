@@ -8,6 +8,7 @@ from hayrunner.cli.ask import ask
 from hayrunner.cli.check import check
 from hayrunner.cli.demo import demo
 from hayrunner.cli.dev import dev
+from hayrunner.cli.exits import show_tracebacks
 from hayrunner.cli.init import init
 from hayrunner.cli.schema import schema
 from hayrunner.cli.serve import serve
@@ -36,8 +37,10 @@ def root(
     show_version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
+    debug: bool = typer.Option(False, "--debug", envvar="HAYRUNNER_DEBUG", help="Show tracebacks."),
 ) -> None:
     """Runs Haystack agents and pipelines as workers on NATS."""
+    show_tracebacks(debug)
 
 
 for command in (demo, serve, dev, init, check, ask, schema):

@@ -7,7 +7,7 @@ __all__ = ["demo"]
 
 
 def demo(as_json: AsJson = False) -> None:
-    """See one run, offline, and what to try next."""
+    """See one streamed run, and what to try next."""
 
     async def work() -> ExitCode:
         from hayrunner.cli.show import show_demo

@@ -25,7 +25,7 @@ from hayrunner_contracts.errors import (
 )
 from hayrunner_contracts.following import EventsLost
 
-__all__ = ["ExitCode", "Unreachable", "finish", "run", "say"]
+__all__ = ["ExitCode", "Unreachable", "finish", "run", "say", "show_tracebacks"]
 
 
 class ExitCode(IntEnum):
@@ -38,6 +38,9 @@ class ExitCode(IntEnum):
     NO_READER = 141
 
 
+_debugging = False
+
+
 class Unreachable(ConnectionError):
     """NATS cannot be reached; the message says how it could."""
 
@@ -45,6 +48,12 @@ class Unreachable(ConnectionError):
 _USAGE = (ConfigurationError, InvalidRequest, PayloadTooLarge, UnknownAgent)
 _TIMED_OUT = (ClientTimeout, TimeoutError, DeadlineExceeded)
 _RUN_FAILED = (RunError, EventsLost, HayrunnerError)
+
+
+def show_tracebacks(wanted: bool) -> None:
+    """For the rest of this process: unexpected errors come out as they are."""
+    global _debugging
+    _debugging = wanted
 
 
 def run(work: Coroutine[Any, Any, ExitCode], *, as_json: bool = False) -> None:
@@ -65,7 +74,7 @@ def finish(work: Callable[[], ExitCode | None], *, as_json: bool = False) -> Non
     # Policy: the outermost boundary; whatever comes here is told in a line, never a traceback,
     # unless somebody asked for one.
     except Exception as error:
-        if _debugging():
+        if _debugging:
             raise
         code = _code_of(error)
         say(_line_of(error), as_json=as_json, exit_code=code)
@@ -82,11 +91,6 @@ def say(message: str, *, as_json: bool = False, exit_code: int | None = None) ->
     else:
         message = f"hayrunner: {message}"
     print(message, file=sys.stderr, flush=True)
-
-
-def _debugging() -> bool:
-    # Not one of the settings: it must work where those cannot be read.
-    return bool(os.environ.get("HAYRUNNER_DEBUG"))
 
 
 def _code_of(error: Exception) -> ExitCode:

@@ -11,7 +11,7 @@ from hayrunner.cli.options import AsJson, Namespace, NatsUrl
 
 __all__ = ["init"]
 
-_CONNECT_TIMEOUT_S = 10.0  # an init job may come up a moment before the server
+_CONNECT_TIMEOUT_S = 5.0  # an init job may come up a moment before the server
 
 
 def init(

@@ -7,7 +7,6 @@ however that ends: see `leashed`.
 import asyncio
 import contextlib
 import importlib.util
-import os
 import signal
 import socket
 import sys
@@ -22,12 +21,10 @@ from hayrunner.embedded import EmbeddedServer
 
 __all__ = ["WorkerProcess", "develop", "watched_folder"]
 
-_STOP_LIMIT_S = 20.0
-# In development nobody wants to wait half a minute for a change; a run that is cut goes on on
-# the next worker.
-_DRAIN_S = "3"
-# Compiled files are told apart by the second and the size: two quick edits may have the same.
-_NO_STALE_CODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+# In development nobody wants to wait half a minute for a change: the second signal cuts what
+# still runs, and the next worker goes on with it.
+_DRAIN_S = 3.0
+_STOP_LIMIT_S = 15.0
 _SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml", ".txt", ".md", ".jinja", ".j2")
 
 
@@ -68,29 +65,29 @@ class WorkerProcess:
 
     async def start(self) -> None:
         """Start it. Where it ends by itself, because a file cannot be loaded, it has said why."""
-        # The embedded server has no users and no TLS.
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("HAYRUNNER_NATS_")}
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hayrunner.cli.leashed", "serve", *self._arguments),
+            # -B: compiled files are told apart by the second and the size, and two quick edits
+            # may share both.
+            *(sys.executable, "-B", "-m", "hayrunner.cli.leashed", "serve", *self._arguments),
             stdin=asyncio.subprocess.PIPE,
             # Ctrl-C reaches this process alone, which stops the child in its own time.
             start_new_session=True,
-            env={"HAYRUNNER_DRAIN_TIMEOUT_S": _DRAIN_S, **kept, **_NO_STALE_CODE},
         )
 
     async def stop(self) -> None:
-        """Let it drain; kill it if it does not end."""
+        """Let it drain for a moment; kill it if it does not end."""
         process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), _STOP_LIMIT_S)
-        except TimeoutError:
+        for limit_s in (_DRAIN_S, _STOP_LIMIT_S):
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+                process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), limit_s)
+                return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
     async def restart(self) -> None:
         """Stop it, and start it with what the files hold now."""

@@ -152,10 +152,14 @@ class RunView:
 
     def _write(self, text: str, *, style: str | None = None) -> None:
         text = safe_text(text)
-        if text:
+        if not text:
+            return
+        if style is None:
+            self._console.file.write(text)  # rich would spread tabs
+        else:
             self._console.out(text, style=style, highlight=False, end="")
-            self._console.file.flush()
-            self._at_line_start = text.endswith("\n")
+        self._console.file.flush()
+        self._at_line_start = text.endswith("\n")
 
 
 def _as_text(value: Any) -> str:

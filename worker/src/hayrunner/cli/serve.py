@@ -1,5 +1,7 @@
 """`hayrunner serve`: a worker."""
 
+import signal
+
 from hayrunner.cli.exits import finish
 from hayrunner.cli.options import (
     AsJson,
@@ -11,7 +13,6 @@ from hayrunner.cli.options import (
     Port,
     Target,
 )
-from hayrunner.settings import load_settings
 
 __all__ = ["serve"]
 
@@ -32,6 +33,8 @@ def serve(
     """
 
     def work() -> None:
+        from hayrunner.settings import load_settings
+
         settings = load_settings(
             nats_url=nats,
             namespace=namespace,
@@ -45,6 +48,9 @@ def serve(
         from hayrunner.serving.process import run_worker
         from hayrunner.telemetry.logs import set_up_logs
 
+        # Until the worker has its own handler: as process 1 of a container, this one would ignore
+        # SIGTERM while it loads.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         # Before the agents are imported: they may log, and so may Haystack.
         set_up_logs(form=settings.log_format, level=settings.log_level)
         run_worker(settings, load_agents(target))

@@ -15,6 +15,7 @@ from hayrunner.registry import Registry
 from hayrunner.serving.app import Worker
 from hayrunner.settings import Settings, load_settings
 from hayrunner_contracts.client import RunClient
+from hayrunner_contracts.errors import ClientTimeout
 
 __all__ = ["embedded_settings", "show_demo"]
 
@@ -48,17 +49,25 @@ Try next. An agent of your own, in agents.py:
 async def show_demo(*, as_json: bool) -> ExitCode:
     """Serve the demo agent on a server of its own, and print one run of it."""
     console = make_console()
-    # A limit, so that a provider that never answers cannot hold the demo up.
-    async with asyncio.timeout(_LIMIT_S), EmbeddedServer() as server:
+    try:
+        # A limit, so that a provider that never answers cannot hold the demo up.
+        async with asyncio.timeout(_LIMIT_S):
+            code = await _show(console, as_json=as_json)
+    except TimeoutError:
+        raise ClientTimeout(f"the demo has not ended within {_LIMIT_S:g} s") from None
+    if not as_json and code is ExitCode.DONE:
+        console.print(_NEXT, end="")
+    return code
+
+
+async def _show(console: Console, *, as_json: bool) -> ExitCode:
+    async with EmbeddedServer() as server:
         settings = embedded_settings(server.url, storage="memory", port=-1)
         shop = Shop()
         async with Worker(settings, Registry([shop])):
             if not as_json:
                 _print_opening(console, settings, shop)
-            code = await _show_run(settings, console, as_json=as_json)
-    if not as_json and code is ExitCode.DONE:
-        console.print(_NEXT, end="")
-    return code
+            return await _show_run(settings, console, as_json=as_json)
 
 
 def embedded_settings(url: str, **overrides: Any) -> Settings:

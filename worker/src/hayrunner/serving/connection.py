@@ -8,21 +8,19 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from faststream.nats import NatsBroker
 from faststream.nats.security import NatsCredentials, NatsNKey, NatsToken, NatsUserPassword
 from faststream.security import BaseSecurity
 from nats.aio.client import Client
-from nats.errors import Error as NatsError
 
 from hayrunner.errors import ConfigurationError
 from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import get_logger
 
-__all__ = ["Link", "abort_transport", "connected", "make_broker", "shown_servers"]
+__all__ = ["Link", "abort_transport", "make_broker", "shown_servers"]
 
 _log = get_logger(__name__)
 
@@ -50,6 +48,7 @@ class Link:
         self._told: dict[str, float] = {}
         self._client: Client | None = None
         self._back: list[Callable[[], Awaitable[None]]] = []
+        self._returning: asyncio.Task[None] | None = None
 
     def bind(self, client: Client) -> None:
         """The client that the callbacks speak of, once it has connected."""
@@ -76,6 +75,10 @@ class Link:
     async def on_reconnected(self) -> None:
         self.connected_at = time.monotonic()
         _log.info("the connection to NATS is back")
+        # Not here: the client takes an error in this callback for one of the connection.
+        self._returning = asyncio.create_task(self._call_back(), name="back at NATS")
+
+    async def _call_back(self) -> None:
         for call in self._back:
             await call()
 
@@ -146,26 +149,6 @@ def make_broker(settings: Settings, link: Link) -> NatsBroker:
         closed_cb=link.on_closed,
         logger=None,
     )
-
-
-@asynccontextmanager
-async def connected(settings: Settings, *, timeout_s: float = 5.0) -> AsyncGenerator[Client]:
-    """A connection for one task, such as `hayrunner init`; `ConfigurationError` where there is
-    none within `timeout_s` seconds."""
-    link = Link()
-    link.expect_close()
-    broker = make_broker(settings, link)
-    try:
-        client = await asyncio.wait_for(broker.connect(), timeout_s)
-    except (OSError, NatsError, TimeoutError) as error:
-        raise ConfigurationError(
-            f"cannot connect to NATS at {shown_servers(settings)} ({type(error).__name__}): is it "
-            "running, and are HAYRUNNER_NATS_URL and the credentials right?"
-        ) from None
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def shown_servers(settings: Settings) -> str:

@@ -1,5 +1,6 @@
 """The parts of a worker, wired together once the connection is there."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from nats.js.errors import NotFoundError
@@ -65,14 +66,7 @@ async def build_parts(
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
     slots = Slots(settings.concurrency)
-    turns = Turns(
-        bus=bus,
-        bucket=bucket,
-        claims=claims,
-        holdings=holdings,
-        slots=slots,
-        worker=settings.worker_id,
-    )
+    turns = Turns(bus=bus, bucket=bucket, claims=claims, holdings=holdings, slots=slots)
     registry.bind(threads=JetStreamThreads(bus.nc, bus.namespace, turns=turns.turn))
     heartbeat = Heartbeat(
         settings.ack_wait_s,
@@ -82,14 +76,7 @@ async def build_parts(
     )
     handler = Handler(
         registry=registry,
-        admission=Admission(
-            bus=bus,
-            claims=claims,
-            holdings=holdings,
-            worker=settings.worker_id,
-            max_attempts=settings.max_attempts,
-            ack_wait_s=settings.ack_wait_s,
-        ),
+        admission=_admission(bus, settings, claims, holdings),
         execution=Execution(
             bus=bus, claims=claims, holdings=holdings, metrics=metrics, publisher=publisher
         ),
@@ -97,6 +84,48 @@ async def build_parts(
         metrics=metrics,
         limits=limits,
     )
+    intake = Intake(
+        nc=bus.nc,
+        link=bus.link,
+        namespace=settings.namespace,
+        agents=agents,
+        slots=slots,
+        heartbeat=heartbeat,
+        handle=handler.handle,
+        bind=_binder(bus, settings),
+    )
+    return Parts(
+        bus=bus,
+        slots=slots,
+        holdings=holdings,
+        heartbeat=heartbeat,
+        intake=intake,
+        asks=Asks(
+            bus=bus,
+            registry=registry,
+            slots=slots,
+            holdings=holdings,
+            metrics=metrics,
+            limits=limits,
+        ),
+        sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),
+    )
+
+
+def _admission(bus: Bus, settings: Settings, claims: Claims, holdings: Holdings) -> Admission:
+    return Admission(
+        bus=bus,
+        claims=claims,
+        holdings=holdings,
+        worker=settings.worker_id,
+        max_attempts=settings.max_attempts,
+        ack_wait_s=settings.ack_wait_s,
+    )
+
+
+def _binder(bus: Bus, settings: Settings) -> Callable[[str], Awaitable[None]]:
+    """Makes sure that an agent's consumer is there, or, where this worker may not create any,
+    looks whether it is."""
 
     async def bind(agent: str) -> None:
         if not settings.provision:
@@ -109,31 +138,4 @@ async def build_parts(
             # The stream itself went away.
             await provision(bus.js, settings, [agent])
 
-    intake = Intake(
-        nc=bus.nc,
-        link=bus.link,
-        namespace=settings.namespace,
-        agents=agents,
-        slots=slots,
-        heartbeat=heartbeat,
-        handle=handler.handle,
-        bind=bind,
-    )
-    asks = Asks(
-        bus=bus,
-        registry=registry,
-        slots=slots,
-        holdings=holdings,
-        metrics=metrics,
-        limits=limits,
-    )
-    sweeper = Sweeper(bus=bus, agents=agents, give_up=handler.give_up)
-    return Parts(
-        bus=bus,
-        slots=slots,
-        holdings=holdings,
-        heartbeat=heartbeat,
-        intake=intake,
-        asks=asks,
-        sweeper=sweeper,
-    )
+    return bind

@@ -60,7 +60,6 @@ class Turns:
     claims: Claims
     holdings: Holdings
     slots: Slots
-    worker: str
     waiting: int = 0
     """Runs here that wait for a thread."""
     _lines: WeakValueDictionary[str, asyncio.Lock] = field(
@@ -81,7 +80,7 @@ class Turns:
         if found is not None and not is_final(found[0].status):
             return False
         key = self.claims.key(record.message_id)
-        if record.worker == self.worker:
+        if record.worker == self.claims.worker:
             return not self.holdings.holds(key)
         return not await ask_holder(self.bus.nc, self.bus.link, record.worker, key)
 
@@ -163,7 +162,7 @@ class Turn:
             ):
                 return False
             mine = TurnRecord(
-                message_id=self._message_id, worker=self._turns.worker, taken_at=time.time()
+                message_id=self._message_id, worker=self._turns.claims.worker, taken_at=time.time()
             )
             try:
                 data = _ENCODER.encode(mine)

@@ -20,52 +20,30 @@ class Metrics:
     def __init__(self, agents: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._agents = frozenset(agents)
-        by_agent = ["agent"]
-        self._started = Counter(
-            "hayrunner_runs_started",
-            "Runs begun, resumptions included",
-            by_agent,
-            registry=self.registry,
-        )
-        self._ended = Counter(
-            "hayrunner_runs_ended",
-            "Runs ended",
-            ["agent", "outcome", "error_code"],
-            registry=self.registry,
+        self._started = self._counter("runs_started", "Attempts begun", "agent")
+        self._ended = self._counter("runs_ended", "Runs ended", "agent", "outcome", "error_code")
+        self._redelivered = self._counter("redeliveries", "Requests delivered again", "agent")
+        self._dead = self._counter("dead_letters", "Requests given up on", "agent", "error_code")
+        self._misses = self._counter("heartbeat_misses", "Heartbeats that came too late")
+        self._repaired = self._counter(
+            "events_repaired", "Events published again because the stream lacked them"
         )
         self._active = Gauge(
-            "hayrunner_runs_active", "Runs going on now", by_agent, registry=self.registry
+            "hayrunner_runs_active", "Runs going on now", ["agent"], registry=self.registry
         )
-        self._queue_wait = Histogram(
-            "hayrunner_queue_wait_seconds",
-            "From request to start",
-            by_agent,
-            buckets=_WAIT_BUCKETS,
-            registry=self.registry,
+        self._queue_wait = self._histogram(
+            "queue_wait_seconds", "From request to start", _WAIT_BUCKETS
         )
-        self._duration = Histogram(
-            "hayrunner_run_duration_seconds",
-            "From start to end of an attempt",
-            by_agent,
-            buckets=_RUN_BUCKETS,
-            registry=self.registry,
+        self._duration = self._histogram(
+            "run_duration_seconds", "From start to end of an attempt", _RUN_BUCKETS
         )
-        self._redelivered = Counter(
-            "hayrunner_redeliveries", "Requests delivered again", by_agent, registry=self.registry
-        )
-        self._dead = Counter(
-            "hayrunner_dead_letters",
-            "Requests given up on",
-            ["agent", "error_code"],
-            registry=self.registry,
-        )
-        self._heartbeat_misses = Counter(
-            "hayrunner_heartbeat_misses", "Heartbeats that came too late", registry=self.registry
-        )
-        self._events_repaired = Counter(
-            "hayrunner_events_repaired",
-            "Events published again because the stream lacked them",
-            registry=self.registry,
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"hayrunner_{name}", what, labels, registry=self.registry)
+
+    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(
+            f"hayrunner_{name}", what, ["agent"], buckets=buckets, registry=self.registry
         )
 
     def run_started(self, agent: str, *, queue_wait_s: float | None) -> None:
@@ -91,10 +69,10 @@ class Metrics:
         self._dead.labels(self._agent(agent), self._code(error_code)).inc()
 
     def heartbeat_missed(self) -> None:
-        self._heartbeat_misses.inc()
+        self._misses.inc()
 
     def events_repaired(self, count: int) -> None:
-        self._events_repaired.inc(count)
+        self._repaired.inc(count)
 
     def exposition(self) -> bytes:
         """The Prometheus text form."""
