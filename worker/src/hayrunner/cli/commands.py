@@ -5,6 +5,7 @@ from importlib.metadata import version
 import typer
 
 from hayrunner.cli.ask import ask
+from hayrunner.cli.chat import chat
 from hayrunner.cli.check import check
 from hayrunner.cli.demo import demo
 from hayrunner.cli.dev import dev
@@ -12,6 +13,7 @@ from hayrunner.cli.exits import show_tracebacks
 from hayrunner.cli.init import init
 from hayrunner.cli.schema import schema
 from hayrunner.cli.serve import serve
+from hayrunner.cli.threads import threads
 
 __all__ = ["app"]
 
@@ -43,5 +45,6 @@ def root(
     show_tracebacks(debug)
 
 
-for command in (demo, serve, dev, init, check, ask, schema):
+for command in (demo, serve, dev, init, check, ask, chat, schema):
     app.command()(command)
+app.add_typer(threads)

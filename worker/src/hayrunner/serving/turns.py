@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.js.errors import KeyDeletedError, KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
 from hayrunner.errors import StorageError
@@ -36,6 +36,7 @@ _log = get_logger(__name__)
 
 _WAITING_MOST = 1_000
 _LOOK_AGAIN_S = 1.0
+_LOST_RACE_S = 0.005
 _RELEASE_LIMIT_S = 1.0
 
 
@@ -100,8 +101,8 @@ class Turn:
         that. `BusyThread` too where too many runs wait here already."""
         turns = self._turns
         try:
-            # Those that wait come first.
-            if not self._line.locked() and await self._tried():
+            # Those that wait come first, but for the run that they wait for.
+            if await self._tried(only_own=self._line.locked()):
                 return
         except NatsError as error:
             if not wait:
@@ -151,14 +152,13 @@ class Turn:
             with contextlib.suppress(NatsError):
                 await subscription.unsubscribe()
 
-    async def _tried(self) -> bool:
-        """Whether the thread is ours now."""
+    async def _tried(self, *, only_own: bool = False) -> bool:
+        """Whether the thread is this run's now; `only_own`: take it only where an earlier attempt
+        at this run had it."""
         while True:
             record, revision = await self._found()
-            if (
-                record is not None
-                and record.message_id != self._message_id
-                and not await self._turns.gone(record)
+            if (record is None or record.message_id != self._message_id) and (
+                only_own or (record is not None and not await self._turns.gone(record))
             ):
                 return False
             mine = TurnRecord(
@@ -169,6 +169,7 @@ class Turn:
                 self._revision = await self._turns.bucket.update(self._key, data, last=revision)
             except KeyWrongLastSequenceError:
                 # Somebody was faster; it may have been an earlier try of this one.
+                await asyncio.sleep(_LOST_RACE_S)
                 continue
             return True
 
@@ -176,10 +177,9 @@ class Turn:
         """The record and its revision; 0 for a key that was never written."""
         try:
             entry = await self._turns.bucket.get(self._key)
-        except KeyDeletedError as error:
+        except KeyNotFoundError as error:
+            # A key that was deleted has an entry here: its marker's.
             return None, _revision_of(error.entry)
-        except KeyNotFoundError:
-            return None, 0
         return _DECODER.decode(entry.value or b""), _revision_of(entry)
 
 
