@@ -125,7 +125,7 @@ async def test_a_waiting_run_can_be_cancelled_and_obeys_its_deadline(
     with pytest.raises(DeadlineExceeded):
         await client.run("support", "three", thread_id="t", timeout_s=0.3)
     assert echo.seen["two"] == echo.seen["three"] == []
-    assert worker.running == 1
+    await eventually(lambda: worker.running == 1, what="the slots of both")
     go.set()
     await first
     assert await questions(client) == ["one"]
