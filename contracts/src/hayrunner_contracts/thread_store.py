@@ -91,16 +91,20 @@ class JetStreamThreadStore:
 
     async def infos(self) -> list[ThreadInfo]:
         """See `ThreadStore`. Reads one header per thread."""
-        found: dict[str, ThreadInfo] = {}
-        try:
-            async for message in self._last_headers():
-                info = _info(message)
-                found[info.thread_id] = info
-        except nats.js.errors.NotFoundError:
-            raise _not_provisioned() from None
-        except nats.errors.ConnectionClosedError:
-            raise _closed() from None
-        return list(found.values())
+        while True:
+            found: dict[str, ThreadInfo] = {}
+            try:
+                async for message in self._last_headers():
+                    info = _info(message)
+                    found[info.thread_id] = info
+                return list(found.values())
+            except nats.js.errors.NotFoundError:
+                raise _not_provisioned() from None
+            except nats.errors.ConnectionClosedError:
+                raise _closed() from None
+            except nats.errors.Error:
+                # Policy: as in `_catch_up`.
+                await asyncio.sleep(_PAUSE_MOST_S)
 
     async def _last_headers(self) -> AsyncIterator[Msg]:
         config = ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=True)
