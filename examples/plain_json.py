@@ -25,7 +25,7 @@ async def main(prompt: str = "Where is order 1042?", url: str = "nats://localhos
     )
     async for message in events.messages:
         print(message.data.decode())
-        if json.loads(message.data)["type"] == "stream_end": - no other package
+        if json.loads(message.data)["type"] == "stream_end":
             break
 
     # The one result: published before `stream_end`, kept as the last message of its subject.

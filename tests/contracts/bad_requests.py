@@ -179,6 +179,18 @@ _FIELDS = [
         "response_format.properties.a.$ref",
         "must point into the schema",
     ),
+    _prompt(
+        "two forms for one answer",
+        {"response_format": {"type": "object"}, "options": {"then_format": {"type": "object"}}},
+        "options.then_format",
+        "must not be given beside response_format",
+    ),
+    _prompt(
+        "a form for the outcome of tools that do not run",
+        {"mode": "answer", "options": {"then_format": {"type": "object"}}},
+        "options.then_format",
+        "needs tools: true",
+    ),
 ]
 
 _OPTIONS = [

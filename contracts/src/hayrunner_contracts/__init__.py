@@ -24,7 +24,9 @@ from hayrunner_contracts.codec import (
     peek_message_id,
 )
 from hayrunner_contracts.commands import (
+    COMMAND_REFUSED,
     COMMAND_TYPES,
+    SAID,
     Approve,
     Cancel,
     Deny,
@@ -150,10 +152,12 @@ if TYPE_CHECKING:
     from hayrunner_contracts.client import RunClient as RunClient
 
 __all__ = [
+    "COMMAND_REFUSED",
     "COMMAND_TYPES",
     "DEFAULT_NAMESPACE",
     "ERROR_CODES",
     "EVENT_TYPES",
+    "SAID",
     "SCHEMA_VERSION",
     "THREAD_RECORD_TYPES",
     "Approve",

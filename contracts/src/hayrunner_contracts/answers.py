@@ -19,8 +19,10 @@ ResponseFormat = type[Any] | dict[str, Any] | None | UnsetType
 """A class, a JSON Schema, None (clears the agent's own), or UNSET (the agent's own, if any)."""
 
 
-def answer_schema(wanted: ResponseFormat) -> dict[str, Any] | None | UnsetType:
-    """The JSON Schema that goes into the request.
+def answer_schema(
+    wanted: ResponseFormat, field: str = "response_format"
+) -> dict[str, Any] | None | UnsetType:
+    """The JSON Schema that goes into the request, in `field`.
 
     `InvalidRequest` for a class that is no Pydantic model, msgspec Struct, dataclass or TypedDict,
     or one whose fields have no JSON Schema.
@@ -31,16 +33,16 @@ def answer_schema(wanted: ResponseFormat) -> dict[str, Any] | None | UnsetType:
         return wanted.model_json_schema()
     if not _is_plain(wanted):
         raise InvalidRequest(
-            "response_format: must be a Pydantic model, a msgspec Struct, a dataclass, a TypedDict"
+            f"{field}: must be a Pydantic model, a msgspec Struct, a dataclass, a TypedDict"
             " or a JSON Schema",
-            field="response_format",
+            field=field,
         )
     try:
         return _msgspec_schema(wanted)
     except TypeError as error:
         raise InvalidRequest(
-            f"response_format: {wanted.__name__} has a field without a JSON Schema",
-            field="response_format",
+            f"{field}: {wanted.__name__} has a field without a JSON Schema",
+            field=field,
         ) from error
 
 
@@ -53,7 +55,8 @@ def read_answer(answer: Any, wanted: ResponseFormat) -> Any:
         return answer
     try:
         if _is_pydantic(wanted):
-            return wanted.model_validate(answer)
+            # As JSON: a strict model takes a date from text there, and only there.
+            return wanted.model_validate_json(msgspec.json.encode(answer))
         return msgspec.convert(answer, wanted)
     except ValueError as error:
         # msgspec.ValidationError and pydantic.ValidationError are both ValueErrors. Their text
@@ -63,7 +66,7 @@ def read_answer(answer: Any, wanted: ResponseFormat) -> Any:
 
 
 def _is_pydantic(wanted: type[Any]) -> bool:
-    return hasattr(wanted, "model_json_schema") and hasattr(wanted, "model_validate")
+    return hasattr(wanted, "model_json_schema") and hasattr(wanted, "model_validate_json")
 
 
 def _is_plain(wanted: type[Any]) -> bool:

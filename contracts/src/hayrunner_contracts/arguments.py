@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from msgspec import UNSET, UnsetType
 
+from hayrunner_contracts.answers import ResponseFormat, answer_schema
 from hayrunner_contracts.codec import decode_request, encode
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.errors import InvalidRequest
@@ -27,7 +28,8 @@ class RunArguments(TypedDict, total=False):
 
     Those from `max_turns` on are the fields of `RunOptions`: left out, the agent's own setting
     stands; None clears it. They win over the same field of `options`. `deadline` is a `datetime`
-    with a zone or RFC 3339 text. `headers` are NATS headers to send along, such as `traceparent`.
+    with a zone or RFC 3339 text. `then_format` takes what `response_format` takes. `headers` are
+    NATS headers to send along, such as `traceparent`.
     """
 
     message_id: str | None
@@ -57,7 +59,7 @@ class RunArguments(TypedDict, total=False):
     record_content_telemetry: bool | None
     hooks: list[str] | None
     token_budget: int | None
-    then_format: dict[str, Any] | None
+    then_format: ResponseFormat
     on_busy_thread: Literal["wait", "reject"] | None
 
 
@@ -116,6 +118,10 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         if (value := getattr(options, name)) is not UNSET
     }
     values.update({name: given[name] for name in given if name in _OPTION_NAMES})
+    if "then_format" in given:
+        values["then_format"] = answer_schema(given["then_format"], "then_format")
+        if values["then_format"] is UNSET:
+            del values["then_format"]
     return values
 
 

@@ -4,7 +4,25 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["COMMAND_TYPES", "Approve", "Cancel", "Deny", "Modify", "RunCommand", "Say"]
+__all__ = [
+    "COMMAND_REFUSED",
+    "COMMAND_TYPES",
+    "SAID",
+    "Approve",
+    "Cancel",
+    "Deny",
+    "Modify",
+    "RunCommand",
+    "Say",
+]
+
+COMMAND_REFUSED = "command_refused"
+"""The `data_type` of the `data` event that says that a command was not taken: `command` (its type),
+`reason`, and `tool_call_id` where it has one."""
+
+SAID = "said"
+"""The `data_type` of the `data` event that says that the `text` of a `say` was taken in, before the
+model call that is the event's `step`."""
 
 
 class RunCommand(
@@ -26,7 +44,7 @@ class Cancel(RunCommand, frozen=True, kw_only=True, omit_defaults=True, tag="can
 
 
 class Approve(RunCommand, frozen=True, kw_only=True, omit_defaults=True, tag="approve"):
-    """Let the call run as the model wrote it."""
+    """Let the call run as the request for approval shows it."""
 
     tool_call_id: str
     feedback: str | None = None
@@ -48,7 +66,8 @@ class Modify(RunCommand, frozen=True, kw_only=True, omit_defaults=True, tag="mod
 
 
 class Say(RunCommand, frozen=True, kw_only=True, omit_defaults=True, tag="say"):
-    """A further user message, taken in before the next model call."""
+    """A further user message, taken in before the next model call. One that comes while the last
+    reply is made has one more call made, if `max_turns` allows it."""
 
     text: str
 

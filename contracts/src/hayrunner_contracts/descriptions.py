@@ -16,7 +16,8 @@ _REQUEST = {
     "prompt": "The user's message, as text. Either this or `messages`.",
     "messages": "The conversation, its last turn included, in any of the message forms. Either "
     "this or `prompt`.",
-    "mode": "`stream` publishes every event; `answer` only the run's frame and its result.",
+    "mode": "`stream` publishes every event; `answer` only the run's frame, what concerns "
+    "commands, and its result.",
     "thread_id": "The conversation that is loaded before the run and saved after it: 1 to 128 of "
     "`A-Z a-z 0-9 _ -`.",
     "user": "Who asks: opaque, 1 to 1024 characters, given to the agent.",
@@ -58,7 +59,8 @@ _OPTIONS = {
     "deadline": "When the run must have ended, RFC 3339 with a zone.",
     "token_budget": "Tokens in all; past it the run ends with `budget_exceeded`.",
     "then_format": "A JSON Schema: the tools run first, then one structured call over what came "
-    "of it.",
+    "of it. Not beside `response_format`; the agent's own gives way. In an `answer` run it needs "
+    "`tools`.",
     "on_busy_thread": "Where another run uses the thread: `wait` for it, or `reject`.",
 }
 
@@ -66,8 +68,8 @@ _RESULT = {
     "message_id": "The request's id.",
     "agent": "The agent that ran.",
     "status": "How it ended.",
-    "answer": "The text, or the JSON value where there was a `response_format`; after a failure "
-    "what there was of it.",
+    "answer": "The text, or the JSON value where there was a `response_format` or `then_format`; "
+    "after a failure what there was of it, with `structured_output` the text the model wrote.",
     "finish_reason": "Why the message ended.",
     "usage": "Tokens of all model calls.",
     "model_calls": "How many model calls were made.",

@@ -172,9 +172,15 @@ class InvalidToolCallError(RunError):
 
 
 class StructuredOutputFailed(RunError):
-    """The reply did not satisfy `response_format`, after one repair turn."""
+    """The reply did not satisfy `response_format` or `then_format`, after one repair turn."""
 
     code = "structured_output"
+
+    @property
+    def raw(self) -> str | None:
+        """What the model replied last; None where the error came without its result."""
+        answer = getattr(self.result, "answer", None)
+        return answer if isinstance(answer, str) else None
 
 
 class ProviderFailed(RunError):

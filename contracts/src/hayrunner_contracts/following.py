@@ -221,6 +221,8 @@ class MessageBuilder:
         match event:
             case MessageEnd():
                 self.finish_reason, self.usage = event.finish_reason, event.usage
+                for call in self._calls.values():
+                    call.awaits_approval = False
             case Error():
                 self.error = event
             case StreamEnd():

@@ -379,7 +379,10 @@ class _ScriptedRun:
         if self._value is not None:
             return self._value
         text = self._builder.text
-        if isinstance(self._request.response_format, dict):
+        request = self._request
+        if isinstance(request.response_format, dict) or isinstance(
+            request.options.then_format, dict
+        ):
             try:
                 return msgspec.json.decode(text)
             except msgspec.DecodeError:

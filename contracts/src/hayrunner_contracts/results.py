@@ -16,10 +16,11 @@ RunStatus = Literal["completed", "failed", "cancelled"]
 class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a run ended.
 
-    `answer` is the text, or the JSON value where the request had a `response_format`; after a
-    failure it is what there was of it. `messages` are the new messages, where the request asked
-    with `include_messages`. Times are RFC 3339 in UTC. `last_seq` is the `seq` of `stream_end`,
-    0 for a direct request, whose events are stored nowhere.
+    `answer` is the text, or the JSON value where the request had a `response_format` or a
+    `then_format`; after a failure it is what there was of it, as text. `messages` are the new
+    messages, where the request asked with `include_messages`. Times are RFC 3339 in UTC.
+    `last_seq` is the `seq` of `stream_end`, 0 for a direct request, whose events are stored
+    nowhere.
     """
 
     message_id: str

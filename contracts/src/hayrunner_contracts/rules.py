@@ -47,8 +47,7 @@ def request_from_fields(value: Any, limits: RequestLimits) -> RunRequest:
         fields["options"] = _options(fields["options"], limits, calls)
     _check_input(fields, limits, calls)
     _check_names(fields)
-    if "response_format" in fields:
-        _check_schema(fields["response_format"], "response_format")
+    _check_form(fields)
     _check_metadata(fields, limits)
     request = convert(fields, RunRequest)
     _check_end(request)
@@ -116,6 +115,18 @@ def _check_metadata(fields: dict[str, Any], limits: RequestLimits) -> None:
             raise refusal(path, f"the key must be 1 to {limits.max_metadata_key} characters long")
         if len(as_text(value, path)) > limits.max_metadata_value:
             raise refusal(path, f"must be at most {limits.max_metadata_value} characters long")
+
+
+def _check_form(fields: dict[str, Any]) -> None:
+    wanted, after = fields.get("response_format"), fields.get("options", {}).get("then_format")
+    _check_schema(wanted, "response_format")
+    if after is None:
+        return
+    path = "options.then_format"
+    if wanted is not None:
+        raise refusal(path, "must not be given beside response_format: one form for one answer")
+    if fields.get("mode") == "answer" and fields.get("tools") is not True:
+        raise refusal(path, "needs tools: true in a request for an answer: it comes after them")
 
 
 # --- options

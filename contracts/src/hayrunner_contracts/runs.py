@@ -134,7 +134,9 @@ class AgentClient(ABC):
         result = await self._answer(agent, request, headers, timeout)
         if (error := error_of(result)) is not None:
             raise error
-        return read_answer(result.answer, response_format)
+        # A request has one of the two.
+        after: ResponseFormat = arguments.get("then_format")
+        return read_answer(result.answer, response_format or after)
 
     async def submit(
         self,
@@ -304,8 +306,12 @@ class Run:
         """Ask the run to end."""
         await self._client.cancel(self.message_id, reason)
 
+    async def send(self, command: RunCommand) -> None:
+        """Store any command for the run."""
+        await self._client.send_command(self.message_id, command)
+
     async def approve(self, tool_call_id: str, *, feedback: str | None = None) -> None:
-        """Let a call that waits for approval run as the model wrote it."""
+        """Let a call that waits for approval run as its request shows it."""
         command = Approve(tool_call_id=tool_call_id, feedback=feedback)
         await self._client.send_command(self.message_id, command)
 

@@ -6,7 +6,8 @@
 4. Ids of tool calls are unique in a run. Each `tool_call_start` has one `tool_input_complete`
    (or none and an output that is an error) and one `tool_output`; input chunks stand between
    start and completion and make up the input; a `tool_execution_committed`, at most one, stands
-   before the output.
+   before the output. A `tool_approval_request` for one stands between its completion and its
+   commit; in a run of mode `answer` it is all that is told of its call.
 
 An event that `run_resumed` voids counts for the first rule only.
 """
@@ -23,6 +24,7 @@ from hayrunner_contracts.events import (
     RunResumed,
     StreamEnd,
     StreamEvent,
+    ToolApprovalRequest,
     ToolCallStart,
     ToolExecutionCommitted,
     ToolInputChunk,
@@ -37,7 +39,9 @@ Event = StreamEvent | UnknownEvent
 
 _AFTER_ERROR = (MessageEnd, StreamEnd, UnknownEvent)
 _TOOL_EVENTS = (ToolInputChunk, ToolInputComplete, ToolExecutionCommitted, ToolOutput)
-_ToolEvent = ToolInputChunk | ToolInputComplete | ToolExecutionCommitted | ToolOutput
+_ToolEvent = (
+    ToolInputChunk | ToolInputComplete | ToolApprovalRequest | ToolExecutionCommitted | ToolOutput
+)
 
 
 def effective_events(events: Iterable[Event]) -> list[Event]:
@@ -118,6 +122,9 @@ class _Call:
                     problems.append(f"{self._id}: the input was completed twice")
                 self._completed = True
                 problems += self._check_input(event.tool_input)
+            case ToolApprovalRequest():
+                if self._committed or not self._completed:
+                    problems.append(f"{self._id}: asked about once committed, or not yet whole")
             case ToolExecutionCommitted():
                 if self._committed or not self._completed:
                     problems.append(f"{self._id}: committed twice, or before the input was whole")
@@ -152,6 +159,9 @@ def _check_tools(events: Iterable[Event]) -> list[str]:
             if event.tool_call_id in calls:
                 problems.append(f"{event.tool_call_id}: started twice")
             calls[event.tool_call_id] = _Call(event.tool_call_id)
+        elif isinstance(event, ToolApprovalRequest):
+            if (asked := calls.get(event.tool_call_id)) is not None:
+                problems += asked.take(event)
         elif isinstance(event, _TOOL_EVENTS):
             call = calls.get(event.tool_call_id)
             if call is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
 from hayrunner.storage.base import Threads
+from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.errors import RunFailure
 from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
 from hayrunner_contracts.requests import RunRequest
@@ -23,6 +24,9 @@ class Session:
         self.message_id = message_id
         self.sink = sink
         self._agent = agent
+        self.commands: list[RunCommand] = []
+        self.told = asyncio.Event()
+        self.attended = True
         self._stop: tuple[StopCode, str] | None = None
         self._task: asyncio.Task[str] | None = None
 
@@ -52,6 +56,13 @@ class Session:
         self._stop = self._stop or (code, message)
         if self._task is not None:
             self._task.cancel()
+
+    def command(self, command: RunCommand) -> None:
+        self.commands.append(command)
+        self.told.set()
+
+    def unattended(self) -> None:
+        self.attended = False
 
     def _stopped(self) -> RunOutcome:
         assert self._stop is not None

@@ -5,8 +5,11 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
 import pytest
+from anthropic import AsyncAnthropic
 from haystack.components.generators.chat import OpenAIChatGenerator, OpenAIResponsesChatGenerator
 from haystack.utils import Secret
+from haystack_integrations.components.generators.anthropic import AnthropicChatGenerator
+from haystack_integrations.components.generators.ollama import OllamaChatGenerator
 
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
 from hayrunner.testing.provider import Scenario, ScriptedProvider
@@ -16,6 +19,25 @@ GENERATORS: dict[str, Callable[..., Any]] = {
     "own": OpenAICompatibleChatGenerator,
     "openai": OpenAIChatGenerator,
     "responses": OpenAIResponsesChatGenerator,
+}
+
+
+def _anthropic(url: str, parameters: dict[str, Any]) -> Any:
+    generator = AnthropicChatGenerator(**parameters)
+    # It takes no address: the client that it would make is made here.
+    generator.async_client = AsyncAnthropic(
+        api_key="key", base_url=url, max_retries=parameters["max_retries"]
+    )
+    return generator
+
+
+def _ollama(url: str, parameters: dict[str, Any]) -> Any:
+    return OllamaChatGenerator(url=url, **{k: v for k, v in parameters.items() if k != "api_key"})
+
+
+INTEGRATIONS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
+    "anthropic": _anthropic,
+    "ollama": _ollama,
 }
 
 
@@ -42,7 +64,10 @@ async def provide() -> AsyncIterator[Provide]:
         ) -> tuple[ScriptedProvider, Any]:
             provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
             given = {"model": "m", "api_key": KEY, "max_retries": 0} | parameters
-            generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
+            if kind in INTEGRATIONS:
+                generator = INTEGRATIONS[kind](provider.root_url, given)
+            else:
+                generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
             stack.push_async_callback(generator.close_async)
             return provider, generator
 

@@ -16,13 +16,16 @@ from haystack.hooks.human_in_the_loop import (
 )
 from haystack.hooks.human_in_the_loop.types import ConfirmationUI
 from tests.unit.agent.conftest import Provide
+from tests.unit.agent.going import Going
 from tests.unit.agent.runs import agent_over, call_turn, outputs_of, tell, text_turn
 
 from hayrunner.adapters.convert import from_wire
 from hayrunner_contracts.codec import encode
+from hayrunner_contracts.commands import Approve
 from hayrunner_contracts.events import ToolExecutionCommitted, ToolInputComplete, ToolOutput
 
 SECRET = "card 4711"
+MODIFIED = {"a": 10, "b": 20}
 TWO_CALLS = call_turn(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))
 POINTS = ["before_run", "before_llm", "before_tool", "after_tool", "on_exit", "after_run"]
 
@@ -43,7 +46,9 @@ async def test_hooks_run_at_every_point_in_both_modes(provide: Provide) -> None:
 
         return noted
 
-    agent = agent_over(generator, tools=[add], default_hooks={point: [note(point)] for point in POINTS})
+    agent = agent_over(
+        generator, tools=[add], default_hooks={point: [note(point)] for point in POINTS}
+    )
     loop = ["before_run", "before_llm", "before_tool", "after_tool", "before_llm", "on_exit"]
 
     await tell(agent)
@@ -129,7 +134,9 @@ async def test_the_budget_hook_ends_the_run_with_its_own_code(provide: Provide, 
     provider, generator = await provide([TWO_CALLS, text_turn("done")])
     hooks = {"before_llm": [TokenBudgetHook(max_total_tokens=15, add_final_message=True)]}
 
-    told = await tell(agent_over(generator, tools=[add], default_hooks=hooks), mode=mode, tools=True)
+    told = await tell(
+        agent_over(generator, tools=[add], default_hooks=hooks), mode=mode, tools=True
+    )
 
     assert len(provider.requests) == 1
     assert (told.outcome.status, told.code) == ("failed", "budget_exceeded")
@@ -144,7 +151,9 @@ async def test_a_hook_that_stops_the_run_gives_its_reason(provide: Provide) -> N
         state.set("stop_run", "closing time")
 
     provider, generator = await provide([text_turn("Hello")])
-    agent = agent_over(generator, default_hooks={"before_llm": [stop]}, response_format={"type": "object"})
+    agent = agent_over(
+        generator, default_hooks={"before_llm": [stop]}, response_format={"type": "object"}
+    )
 
     told = await tell(agent)
 
@@ -170,7 +179,9 @@ async def test_what_after_tool_redacts_is_shown_to_nobody(provide: Provide) -> N
 
     provider, generator = await provide([call_turn(("look_up", {"name": "Ann"})), text_turn("ok")])
 
-    told = await tell(agent_over(generator, tools=[look_up], default_hooks={"after_tool": [redact]}))
+    told = await tell(
+        agent_over(generator, tools=[look_up], default_hooks={"after_tool": [redact]})
+    )
 
     assert outputs_of(told.events) == [("[redacted]", False)]
     assert provider.requests[1].body["messages"][-1]["content"] == "[redacted]"
@@ -254,3 +265,21 @@ async def test_a_hook_that_compacts_the_conversation_does_not_shorten_history(
 
 def _by_summary(body: dict[str, Any]) -> int:
     return int(body["messages"][0]["content"].startswith("Earlier"))
+
+
+async def test_a_confirmation_hook_is_asked_before_anybody_else(provide: Provide) -> None:
+    _, generator = await provide([TWO_CALLS, text_turn("done")], turn_of=_by_tool_messages)
+    hooks = confirming(
+        ConfirmationUIResult("reject"), ConfirmationUIResult("modify", new_tool_params=MODIFIED)
+    )
+    agent = agent_over(generator, tools=[add], default_hooks=hooks, approvals=("add",))
+
+    async with Going(agent) as run:
+        (asked,) = await run.asks()
+        assert (asked.tool_call_id, asked.tool_input) == ("call_1", MODIFIED)
+        run.send(Approve(tool_call_id="call_1"))
+        told = await run.told()
+
+    assert [error for _, error in outputs_of(told.events)] == [True, False]
+    (committed,) = told.of(ToolExecutionCommitted)
+    assert committed.tool_input == MODIFIED

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.agent.runs import inputs_of
 
-from hayrunner.adapters.normalize import ChunkNormalizer, parse_arguments, usage_from
+from hayrunner.adapters.normalize import ChunkNormalizer, parse_arguments
+from hayrunner.adapters.usage import usage_from
 from hayrunner.errors import ProviderError
 from hayrunner_contracts.events import (
     MessageEnd,

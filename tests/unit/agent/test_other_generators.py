@@ -124,10 +124,13 @@ async def test_a_stopped_run_ends_its_sync_generator_at_the_next_chunk() -> None
 class SilentGenerator:
     """Has no streaming_callback, and no parameters."""
 
+    def __init__(self, call_id: str | None = "c") -> None:
+        self.call_id = call_id
+
     @component.output_types(replies=list[ChatMessage])
     def run(self, messages: list[ChatMessage], tools: list[Tool] | None = None) -> dict[str, Any]:
         if messages[-1].is_from("user") and tools:
-            return {"replies": [calls((1, 2), call_id="c")]}
+            return {"replies": [calls((1, 2), call_id=self.call_id)]}
         return {"replies": [ChatMessage.from_assistant("Hello")]}
 
 
@@ -141,6 +144,11 @@ async def test_a_generator_without_a_stream_still_shows_its_calls() -> None:
     assert told.text == "Adding now.Hello"
     assert outputs_of(told.events) == [("3", False)]
     assert [event.tool_call_id for event in told.of(ToolCallStart)] == ["c1"]
+
+
+async def test_a_call_without_an_id_and_without_a_stream_keeps_its_arguments() -> None:
+    told = await tell(agent_over(SilentGenerator(call_id=None), tools=[add]))
+    assert outputs_of(told.events) == [("3", False)]
 
 
 @component

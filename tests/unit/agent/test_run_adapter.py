@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from haystack.components.generators.chat import MockChatGenerator
+from haystack import component
 from haystack.dataclasses import ChatMessage, ToolCall
 from pydantic import BaseModel
 from tests.unit.agent.conftest import Provide
@@ -165,10 +165,18 @@ async def test_a_second_wrong_reply_is_an_error_that_holds_it(provide: Provide) 
     assert len(provider.requests) == 2
 
 
-async def test_a_generator_that_has_no_such_parameter_is_refused_before_any_call() -> None:
-    generator = MockChatGenerator(response_fn=lambda _: pytest.fail("the model was called"))
-    with pytest.raises(UnsupportedResponseFormat, match="MockChatGenerator"):
-        await Run(generator).run("?", response_format=SCHEMA)
+@component
+class TextGenerator:
+    """Takes messages and nothing else."""
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        pytest.fail("the model was called")
+
+
+async def test_a_generator_that_takes_neither_form_nor_tools_is_refused_before_any_call() -> None:
+    with pytest.raises(UnsupportedResponseFormat, match="TextGenerator"):
+        await Run(TextGenerator()).run("?", response_format=SCHEMA)
 
 
 BAD_SCHEMAS = [{"type": "nonsense"}, {"properties": []}, {"enum": 5}]

@@ -2,13 +2,11 @@
 
 import asyncio
 import os
-import pty
-import select
 import signal
-import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 
 import pytest
+from tests.unit.cli.conftest import Terminal
 
 from hayrunner.cli.interrupts import Interrupts, OnInterrupt, Verdict, decide, watch
 from hayrunner_contracts.testing import eventually
@@ -81,31 +79,6 @@ async def test_without_a_terminal_the_run_is_left_alone() -> None:
         assert await decide(OnInterrupt.CANCEL, interrupts) is Verdict.CANCEL
 
 
-class Terminal:
-    """A terminal; what is written to `keyboard` is typed, what is read from it was printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.keyboard, self._line = pty.openpty()
-        self._monkeypatch = monkeypatch
-
-    def attach(self) -> None:
-        """Be standard input and standard error. Called in the test: pytest sets both before it."""
-        for name, mode in (("stdin", "r"), ("stderr", "w")):
-            self._monkeypatch.setattr(sys, name, open(self._line, mode, closefd=False))
-
-    def close(self) -> None:
-        os.close(self._line)
-        os.close(self.keyboard)
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    terminal = Terminal(monkeypatch)
-    yield terminal
-    monkeypatch.undo()
-    terminal.close()
-
-
 @pytest.mark.parametrize(
     ("typed", "verdict"),
     [
@@ -122,15 +95,10 @@ async def test_a_terminal_is_asked(terminal: Terminal, typed: bytes, verdict: Ve
         assert await asyncio.wait_for(decide(OnInterrupt.ASK, interrupts), 5) is verdict
 
 
-def _has_output(number: int) -> bool:
-    readable, _, _ = select.select([number], [], [], 0)
-    return bool(readable)
-
-
 async def test_a_second_interrupt_leaves_without_an_answer(terminal: Terminal) -> None:
     terminal.attach()
     with Interrupts() as interrupts:
         deciding = asyncio.ensure_future(decide(OnInterrupt.ASK, interrupts))
-        await eventually(lambda: _has_output(terminal.keyboard), 5, what="the question")
+        await eventually(lambda: terminal.has_output(), 5, what="the question")
         os.kill(os.getpid(), signal.SIGINT)
         assert await asyncio.wait_for(deciding, 5) is Verdict.LEAVE

@@ -107,7 +107,7 @@ def test_everything_else_is_a_line_or_nothing() -> None:
         UnknownEvent(type="new", seq=1, raw=b"{}"),
     )
     assert told == (
-        "  ? pay waits for approval\n"
+        "  ? pay {} waits for approval\n"
         "  [1] A page https://example.org\n"
         '  chart: {"a":1}\n'
         "  · And then?\n"

@@ -60,6 +60,12 @@ def test_comments_and_other_fields_are_read_over() -> None:
     assert payloads_of(stream) == [b"x"]
 
 
+@pytest.mark.parametrize("stream", [b"data: \n\n", b"data:\n\n", b"data\n\n", b"data: \n"])
+def test_an_event_without_a_payload_is_read_over(stream: bytes) -> None:
+    assert payloads_of(stream, b"data: x\n\n") in ([b"x"], [b"\nx"])
+    assert b"" not in payloads_of(stream)
+
+
 def test_only_one_space_after_the_colon_is_taken_away() -> None:
     assert payloads_of(b"data:x\n\ndata:  y\n\n") == [b"x", b" y"]
 

@@ -16,21 +16,35 @@ if TYPE_CHECKING:
     from hayrunner.adapters.run import Run
     from hayrunner.adapters.stream import Stream
     from hayrunner.agent import Agent
+    from hayrunner.approvals import requires_approval
     from hayrunner.errors import ToolError
     from hayrunner.hooks import RunHooks
     from hayrunner.registry import Registry
+    from hayrunner.run_inbox import RunInbox
     from hayrunner.tool_context import current_tool_call
 
-__all__ = ["Agent", "Registry", "Run", "RunHooks", "Stream", "ToolError", "current_tool_call"]
+__all__ = [
+    "Agent",
+    "Registry",
+    "Run",
+    "RunHooks",
+    "RunInbox",
+    "Stream",
+    "ToolError",
+    "current_tool_call",
+    "requires_approval",
+]
 
 _HOMES = {
     "Agent": "hayrunner.agent",
     "Registry": "hayrunner.registry",
     "RunHooks": "hayrunner.hooks",
+    "RunInbox": "hayrunner.run_inbox",
     "Run": "hayrunner.adapters.run",
     "Stream": "hayrunner.adapters.stream",
     "ToolError": "hayrunner.errors",
     "current_tool_call": "hayrunner.tool_context",
+    "requires_approval": "hayrunner.approvals",
 }
 
 

@@ -12,7 +12,7 @@ from hayrunner.adapters.body import RunBody, loop_body
 from hayrunner.adapters.loop import loop_agent
 from hayrunner.adapters.settings import RunSettings
 from hayrunner.adapters.stream import Stream
-from hayrunner.adapters.structured import ResponseFormat
+from hayrunner.adapters.structured import ResponseFormat, keeps_tools
 from hayrunner.agent import Agent
 from hayrunner.errors import UnsupportedOption
 from hayrunner_contracts.errors import InvalidRequest
@@ -57,7 +57,7 @@ class HaystackAgentAdapter(Agent):
         thread_id: str | None,
         user: str | None,
     ) -> RunBody:
-        own = None if tools and form is None else ()
+        own = None if tools and keeps_tools(form) else ()
         return loop_body(self.loop, messages, tools=own, response_format=form)
 
 

@@ -1,14 +1,20 @@
 """What an agent author writes: a class with a name, a model and tools."""
 
+import logging
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.dataclasses import ChatMessage
-from haystack.tools import Tool, Toolset, create_tool_from_function
+from haystack.tools import (
+    Tool,
+    Toolset,
+    create_tool_from_function,
+    flatten_tools_or_toolsets,
+)
 from pydantic import BaseModel
 
 from hayrunner.adapters.body import RunBody
@@ -16,7 +22,7 @@ from hayrunner.adapters.context import DiscardEvents, RunContext
 from hayrunner.adapters.convert import as_chat_messages
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.loop import LoopAgent, loop_agent
-from hayrunner.adapters.outcome import EventSink
+from hayrunner.adapters.outcome import EventSink, RunOutcome
 from hayrunner.adapters.run import Messages, Run
 from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.settings import (
@@ -25,12 +31,14 @@ from hayrunner.adapters.settings import (
     resolve_settings,
 )
 from hayrunner.adapters.stream import Stream
-from hayrunner.adapters.structured import ResponseFormat
+from hayrunner.adapters.structured import ResponseFormat, keeps_tools
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.agent_session import AgentSession
+from hayrunner.approvals import ApprovalRules, OnApprovalTimeout
 from hayrunner.errors import ConfigurationError, UnsupportedOption
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
-from hayrunner.hooks import RunHooks
+from hayrunner.hooks import HookRun, PendingCall, RunHooks
+from hayrunner.run_inbox import RunInbox
 from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter, Threads
 from hayrunner.storage.memory import InMemoryThreads
@@ -39,8 +47,11 @@ from hayrunner_contracts.errors import error_from_wire
 from hayrunner_contracts.events import StreamEvent
 from hayrunner_contracts.options import RunOptions
 from hayrunner_contracts.requests import RunRequest
+from hayrunner_contracts.results import RunResult
 
 __all__ = ["Agent", "ToolSource"]
+
+logger = logging.getLogger(__name__)
 
 ToolSource = Tool | Toolset | Callable[..., Any]
 
@@ -60,7 +71,10 @@ class Agent:
     most; both are defaults that a request's options override. `max_history` is how many
     messages of a thread are sent, None for all. `documents` are context documents that every
     model call sees. `hooks` are `RunHooks`; `default_hooks` are Haystack's own hooks, by hook
-    point, and run beside them.
+    point, and run beside them. `approvals` are names of tools whose calls a person has to
+    approve, beside those marked with `requires_approval`; a call waits `approval_timeout_s`
+    seconds for it (None: as long as the run may last), then it is denied, or the run is stopped
+    where `on_approval_timeout` says so.
     """
 
     name: str = ""
@@ -77,6 +91,9 @@ class Agent:
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
     record_content_telemetry: bool = False
+    approvals: Sequence[str] = ()
+    approval_timeout_s: float | None = 3600.0
+    on_approval_timeout: OnApprovalTimeout = "deny"
 
     def __init__(self) -> None:
         self._llm: Any = None
@@ -132,6 +149,11 @@ class Agent:
         the worker's namespace, on NATS; without a worker they end with the process."""
         return None if thread_id is None else self.threads.thread(thread_id, agent=self.name)
 
+    def approval_policy(self, call: PendingCall, run: HookRun) -> bool | Awaitable[bool]:
+        """Whether a person has to approve this call, with these arguments, before it runs. May be
+        a coroutine function. One that raises fails the run."""
+        return False
+
     # --- plain Python, no bus ---------------------------------------------------------------
 
     async def run(
@@ -142,17 +164,19 @@ class Agent:
         tools: bool = False,
         thread_id: str | None = None,
         user: str | None = None,
+        inbox: RunInbox | None = None,
     ) -> Any:
         """The answer: text, or what `response_format` asks for. With `tools`, and no response
         format in force, the agent's tools are run to completion first. With `thread_id`, the
-        thread is loaded first and the run is stored in it.
+        thread is loaded first and the run is stored in it. Without an `inbox` nobody can approve
+        a tool call.
 
         Raises the contract's error for what ended the run: `ProviderFailed`, `MaxTurns`,
         `StructuredOutputFailed`, …
         """
         wanted = response_format if response_format is not None else self.response_format
         form = None if wanted is None else ResponseFormat(wanted)
-        run = self.new_run(DiscardEvents(), thread_id=thread_id, user=user)
+        run = self.new_run(DiscardEvents(), thread_id=thread_id, user=user, inbox=inbox)
         asked = as_chat_messages(messages)
         storage = self.get_storage(thread_id)
         writer = None if storage is None else StreamWriter(storage, run.message_id, asked)
@@ -164,18 +188,26 @@ class Agent:
 
         outcome = await LoopSession(run, body, writer=writer).run()
         if outcome.error is not None:
-            raise error_from_wire(outcome.error)
+            raise error_from_wire(outcome.error, result=_result(run, outcome))
         return outcome.answer if form is None else form.instance(outcome.answer)
 
     def stream(
-        self, messages: Messages, *, thread_id: str | None = None, user: str | None = None
+        self,
+        messages: Messages,
+        *,
+        thread_id: str | None = None,
+        user: str | None = None,
+        inbox: RunInbox | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Every event of a run, `message_start` to `stream_end`. Closing it cancels the run."""
+        """Every event of a run, `message_start` to `stream_end`. Closing it cancels the run.
+        Decisions on its tool calls, and further messages, are given to `inbox`."""
 
         def new_run(sink: EventSink) -> RunContext:
-            return self.new_run(sink, thread_id=thread_id, user=user)
+            return self.new_run(sink, thread_id=thread_id, user=user, inbox=inbox)
 
-        return self.get_pipeline_adapter(thread_id, user).stream(messages, new_run=new_run)
+        form = None if self.response_format is None else ResponseFormat(self.response_format)
+        adapter = self.get_pipeline_adapter(thread_id, user)
+        return adapter.stream(messages, new_run=new_run, response_format=form)
 
     # --- what serves it ---------------------------------------------------------------------
 
@@ -221,6 +253,7 @@ class Agent:
         agent_name: str | None = None,
         thread_id: str | None = None,
         user: str | None = None,
+        inbox: RunInbox | None = None,
     ) -> RunContext:
         """The context of one run: its settings, its hooks, what identifies it.
 
@@ -245,6 +278,17 @@ class Agent:
             sink=sink,
             hooks=chain,
             executor=self.executor,
+            inbox=inbox,
+            approvals=self._approval_rules(),
+        )
+
+    def _approval_rules(self) -> ApprovalRules:
+        own = getattr(self.approval_policy, "__func__", None) is not Agent.approval_policy
+        return ApprovalRules(
+            names=frozenset(self.approvals),
+            policy=self.approval_policy if own else None,
+            timeout_s=self.approval_timeout_s,
+            on_timeout=self.on_approval_timeout,
         )
 
     def _hooks_named(self, names: Sequence[str]) -> list[RunHooks]:
@@ -271,6 +315,12 @@ class Agent:
     async def warm_up(self) -> None:
         """Open clients and warm up tools, so that the first run does not pay for it."""
         await self.loop.warm_up_async()
+        if self.approvals and type(self).get_tools is Agent.get_tools:
+            tools = flatten_tools_or_toolsets(self.run_tools(None, None))
+            if unknown := set(self.approvals) - {tool.name for tool in tools}:
+                # A misspelled name would protect nothing.
+                names = ", ".join(sorted(unknown))
+                logger.warning("agent %s: approvals names tools it has not: %s", self.name, names)
 
     async def close(self) -> None:
         """Release what `warm_up` opened."""
@@ -306,19 +356,38 @@ class Agent:
         user: str | None,
     ) -> RunBody:
         """The body of a headless run: the run adapter's; the loop with the agent's tools where
-        `tools` is set, no response format is in force, and the run adapter is a `Run`."""
+        `tools` is set, no response format is in force (other than one for the loop's outcome),
+        and the run adapter is a `Run`."""
         adapter = self.get_run_adapter(thread_id, user)
         if not isinstance(adapter, Run):
+            if form is not None and form.after_tools:
+                raise UnsupportedOption("then_format", "this agent's run adapter is its author's")
             return _foreign_body(adapter, messages, self.get_system_prompt(), form)
-        if tools and form is None:
+        if tools and keeps_tools(form):
             stream = Stream(
                 self.loop,
                 tools=self.run_tools(thread_id, user),
                 system_prompt=self.get_system_prompt(),
             )
-            return stream.body(messages)
+            return stream.body(messages, response_format=form)
         prompt = self.get_system_prompt() if adapter.instructions is None else adapter.instructions
         return adapter.body(messages, system_prompt=prompt, response_format=form)
+
+
+def _result(run: RunContext, outcome: RunOutcome) -> RunResult:
+    """What the error of a run without a bus carries: what there is of an answer, and its cost."""
+    return RunResult(
+        message_id=run.message_id,
+        agent=run.agent,
+        thread_id=run.thread_id,
+        status=outcome.status,
+        answer=outcome.answer,
+        finish_reason=outcome.finish_reason,
+        usage=outcome.usage,
+        model_calls=outcome.model_calls,
+        error=outcome.error,
+        messages=outcome.messages,
+    )
 
 
 def _foreign_body(

@@ -12,6 +12,8 @@ from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.errors import ConfigurationError
+from hayrunner.run_inbox import RunInbox
+from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.errors import InvalidRequest
 from hayrunner_contracts.requests import RunRequest
 
@@ -28,21 +30,27 @@ class AgentSession:
         self._agent = agent
         self._request = request
         self._run = run
+        self._inbox = run.inbox = run.inbox or RunInbox(run.message_id)
         self._writer: StreamWriter | None = None
         self._form = self._response_format()
         self._session = LoopSession(run, self._body, writer=self._make_writer())
 
     def _response_format(self) -> ResponseFormat | None:
         wanted = self._request.response_format
+        after = self._run.settings.then_format
+        if after is not None:
+            if isinstance(wanted, dict):
+                raise InvalidRequest(
+                    "then_format must not be given beside response_format",
+                    field="options.then_format",
+                )
+            return _form(after, "options.then_format", after_tools=True)
         if wanted is UNSET:
             own = self._agent.response_format
             return None if own is None else ResponseFormat(own)
         if wanted is None:
             return None
-        try:
-            return ResponseFormat(wanted)
-        except ConfigurationError as error:
-            raise InvalidRequest(str(error), field="response_format") from None
+        return _form(wanted, "response_format")
 
     def _make_writer(self) -> StreamWriter | None:
         request = self._request
@@ -80,8 +88,26 @@ class AgentSession:
 
     async def run(self) -> RunOutcome:
         """See `serving.served.RunSession`."""
-        return await self._session.run()
+        try:
+            return await self._session.run()
+        finally:
+            self._inbox.close()
 
     def stop(self, code: StopCode, message: str) -> None:
         """See `serving.served.RunSession`."""
         self._session.stop(code, message)
+
+    def command(self, command: RunCommand) -> None:
+        """See `serving.served.RunSession`."""
+        self._inbox.take(command)
+
+    def unattended(self) -> None:
+        """See `serving.served.RunSession`."""
+        self._inbox.attended = False
+
+
+def _form(schema: dict[str, Any], field: str, *, after_tools: bool = False) -> ResponseFormat:
+    try:
+        return ResponseFormat(schema, after_tools=after_tools)
+    except ConfigurationError as error:
+        raise InvalidRequest(str(error), field=field) from None

@@ -8,6 +8,7 @@ HayrunnerError
 ├── StorageError                a thread could not be loaded or saved
 ├── RunStopped                  a run ended early, with a code of the wire contract
 │   ├── HookStopped
+│   ├── ApprovalExpired
 │   ├── BudgetSpent
 │   ├── MaxTurnsReached
 │   └── InvalidToolCall
@@ -25,6 +26,7 @@ from typing import Any
 from hayrunner_contracts.errors import ErrorCode
 
 __all__ = [
+    "ApprovalExpired",
     "BudgetSpent",
     "ConfigurationError",
     "HayrunnerError",
@@ -112,6 +114,10 @@ class RunStopped(HayrunnerError):
 
 class HookStopped(RunStopped):
     """A hook ended the run; the message is its reason, shown to the requester."""
+
+
+class ApprovalExpired(RunStopped):
+    """A tool call needed an approval that did not come, and the agent ends its run for that."""
 
 
 class HookFailed(HayrunnerError):

@@ -13,7 +13,7 @@ from hayrunner.adapters.normalize import INVALID_ARGUMENTS
 from hayrunner.errors import InvalidToolCall
 from hayrunner.hooks import Fail, InvalidCall, Repair, Retry, Skip
 
-__all__ = ["CheckedCalls", "problem_of", "with_calls"]
+__all__ = ["CheckedCalls", "problem_of", "schema_faults", "with_calls"]
 
 _FAULTS_TOLD = 3
 _KEPT = "_hayrunner_validator"
@@ -114,18 +114,25 @@ def problem_of(call: ToolCall, tools: Mapping[str, Tool]) -> str | None:
     if tool is None:
         known = ", ".join(sorted(tools)) or "none"
         return f"This call was not run: there is no tool of that name. The tools are: {known}."
-    faults = [
-        f"at {'/'.join(str(part) for part in fault.absolute_path) or 'the root'}: {fault.message}"
-        for fault, _ in zip(
-            _validator(tool).iter_errors(call.arguments), range(_FAULTS_TOLD), strict=False
-        )
-    ]
-    if not faults:
+    faults = schema_faults(tool, call.arguments)
+    if faults is None:
         return None
     return (
         "This call was not run: its arguments do not satisfy the tool's schema: "
-        f"{'; '.join(faults)}. Call the tool again with arguments that do."
+        f"{faults}. Call the tool again with arguments that do."
     )
+
+
+def schema_faults(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+    """What keeps arguments from satisfying the tool's schema, the first few faults; None where
+    they do."""
+    faults = [
+        f"at {'/'.join(str(part) for part in fault.absolute_path) or 'the root'}: {fault.message}"
+        for fault, _ in zip(
+            _validator(tool).iter_errors(arguments), range(_FAULTS_TOLD), strict=False
+        )
+    ]
+    return "; ".join(faults) or None
 
 
 def _validator(tool: Tool) -> Draft202012Validator:

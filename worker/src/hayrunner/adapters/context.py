@@ -10,11 +10,14 @@ from typing import Any
 
 from haystack.dataclasses import ChatMessage
 
+from hayrunner.adapters.answer_tool import AnswerTool
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
 from hayrunner.adapters.settings import RunSettings
+from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
+from hayrunner.run_inbox import RunInbox
 from hayrunner.storage.base import ThreadTurn
 from hayrunner_contracts.events import StreamEvent, Usage
 
@@ -36,8 +39,11 @@ class RunContext:
     is set when the loop ends by itself, `stop_reason` when a hook ended it. `unsent` are events
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
     agent's own, so that a tool that blocks holds up no other agent. `turn` is the run's on its
-    thread, taken only where the thread is loaded and saved. `streaming` is the model
+    thread, taken only where the thread is loaded and saved. `answer_tool` is what the model is to
+    call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
+    `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
+    to be told before its next call.
     """
 
     message_id: str
@@ -48,9 +54,13 @@ class RunContext:
     turn: ThreadTurn | None = None
     hooks: HookChain = field(default_factory=HookChain)
     executor: Executor | None = None
+    inbox: RunInbox | None = None
+    approvals: ApprovalRules = field(default_factory=ApprovalRules)
+    notes: list[str] = field(default_factory=list[str])
     sink: EventSink = field(default_factory=DiscardEvents)
     generator: Any = None
     generation_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    answer_tool: AnswerTool | None = None
     normalizer: ChunkNormalizer = field(default_factory=ChunkNormalizer)
     usage: Usage = field(default_factory=Usage)
     model_calls: int = 0

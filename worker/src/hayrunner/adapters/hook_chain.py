@@ -183,15 +183,19 @@ class HookChain:
         for method in self._asked.get("on_run_end", ()):
             await self._ask(method, end)
 
-    async def _ask(
-        self, method: Callable[..., Any], *args: Any, known: tuple[type, ...] = ()
-    ) -> Any:
-        run = HookRun(
+    def hook_run(self) -> HookRun:
+        """The run as hooks see it, with a copy of the tool context of their own."""
+        return HookRun(
             **self._identity,
             step=self.step,
             usage=self.usage,
             tool_context=copy.deepcopy(dict(self._tool_context)),
         )
+
+    async def _ask(
+        self, method: Callable[..., Any], *args: Any, known: tuple[type, ...] = ()
+    ) -> Any:
+        run = self.hook_run()
         name = f"{type(getattr(method, '__self__', method)).__name__}.{method.__name__}"
         try:
             action = await method(run, *args)

@@ -23,10 +23,11 @@ from hayrunner.adapters import haystack_internals as internals
 from hayrunner.adapters.call_checks import CheckedCalls, with_calls
 from hayrunner.adapters.context import RunContext, current_run
 from hayrunner.adapters.convert import to_wire, to_wire_parts
+from hayrunner.adapters.interjections import goes_on_for_what_was_said, take_in
 from hayrunner.adapters.model_call import call_model, with_preamble
-from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import check_tool_choice
 from hayrunner.adapters.tool_batch import ToolBatch
+from hayrunner.adapters.usage import usage_from
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import ModelResponse
 from hayrunner_contracts.errors import InvalidRequest
@@ -116,6 +117,10 @@ class _Step:
 
     async def run(self) -> bool:
         """Whether the loop goes on."""
+        await take_in(self.run_context, self.state)
+        return await self._play() or await goes_on_for_what_was_said(self.run_context)
+
+    async def _play(self) -> bool:
         tools = self._current_tools()
         with self._appended_to_history():
             await self._hooks("before_llm")

@@ -11,22 +11,25 @@ from haystack.dataclasses import ChatMessage, ChatRole, StreamingChunk
 from haystack.tools import Tool
 from msgspec import UNSET, UnsetType
 
+from hayrunner.adapters.answer_tool import AnswerTool
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire
 from hayrunner.adapters.documents import with_documents
-from hayrunner.adapters.normalize import usage_from
 from hayrunner.adapters.parameters import (
+    answer_choice_parameter,
     check_tool_choice,
     patched_generator,
     tool_choice_parameter,
     usage_parameter,
 )
 from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.adapters.usage import usage_from
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.hooks import ModelCall
 from hayrunner_contracts.events import StreamEvent, ToolCallStart, ToolInputChunk
+from hayrunner_contracts.options import NamedTool, ToolChoice
 
-__all__ = ["call_model", "chunk_callback", "with_preamble"]
+__all__ = ["call_model", "check_limits", "chunk_callback", "may_call_model", "with_preamble"]
 
 
 async def call_model(
@@ -38,12 +41,13 @@ async def call_model(
     the token budget, `ProviderError` where the call failed, whatever exception the provider's
     package uses for that, and `HookStopped` where a hook ends the run.
     """
-    _check_limits(run)
+    check_limits(run)
     run.hooks.step, run.hooks.usage = run.model_calls + 1, run.usage
     prepared = await _prepare(run, generator, messages, tools)
     run.model_calls += 1
     normalizer = run.normalizer
-    normalizer.begin_step(call.id for m in messages for call in m.tool_calls if call.id)
+    used_ids = (call.id for m in messages for call in m.tool_calls if call.id)
+    normalizer.begin_step(used_ids, prepared.answer_tool)
     with tracing.tracer.trace(
         "haystack.agent.step.llm", parent_span=tracing.tracer.current_span()
     ) as span:
@@ -57,16 +61,27 @@ async def call_model(
     if usage := reply.meta.get("usage"):
         run.usage = run.usage + usage_from(usage)
         run.hooks.usage = run.usage
-    await run.emit(events)
+    # What no chunk told, such as an answer given by a tool, hooks see before consumers too.
+    await (_watched_emit(run) if run.hooks.watches_deltas else run.emit)(events)
     return reply
 
 
-def _check_limits(run: RunContext) -> None:
+def check_limits(run: RunContext) -> None:
+    """Raise `MaxTurnsReached` or `BudgetSpent` where the run may make no further model call."""
     if run.model_calls >= run.settings.max_turns:
         raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
     budget = run.settings.token_budget
     if budget is not None and run.usage.total_tokens >= budget:
         raise BudgetSpent(budget, messages=run.new_messages)
+
+
+def may_call_model(run: RunContext) -> bool:
+    """Whether the run's limits allow one more model call."""
+    try:
+        check_limits(run)
+    except (MaxTurnsReached, BudgetSpent):
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +90,7 @@ class _Prepared:
 
     generator: Any
     inputs: dict[str, Any]
+    answer_tool: AnswerTool | None
 
 
 async def _prepare(
@@ -102,11 +118,33 @@ async def _prepare(
         if patch.tool_choice is not UNSET:
             choice = patch.tool_choice
             check_tool_choice(choice, [tool.name for tool in tools])
+    tools, parameters, answer_tool = _tools_and_choice(run, generator, tools, choice)
     inputs = _inputs(run, generator, with_documents(messages, documents), tools)
+    if parameters:
+        inputs.setdefault("generation_kwargs", {}).update(parameters)
+    return _Prepared(generator=generator, inputs=inputs, answer_tool=answer_tool)
+
+
+def _tools_and_choice(
+    run: RunContext, generator: Any, tools: list[Tool], choice: ToolChoice | UnsetType | None
+) -> tuple[list[Tool], dict[str, Any], AnswerTool | None]:
+    """The tools to offer, the parameter that says which to call, and the tool that is the answer,
+    if the model is to answer by one."""
+    parameters: dict[str, Any] = {}
     if tools and choice is not None and choice is not UNSET:
-        kwargs = inputs.setdefault("generation_kwargs", {})
-        kwargs.update(tool_choice_parameter(generator, choice))
-    return _Prepared(generator=generator, inputs=inputs)
+        parameters = tool_choice_parameter(generator, choice)
+    answer = run.answer_tool
+    if answer is None:
+        return tools, parameters, None
+    first = choice == "required" and not run.tool_choice_honoured
+    if tools and (first or isinstance(choice, NamedTool)):
+        # A tool of the agent's is what has to be called: no answer, yet.
+        return tools, parameters, None
+    if choice == "none":
+        tools, parameters = [], {}
+    answer = answer.beside(tool.name for tool in tools)
+    parameters |= answer_choice_parameter(generator, answer.name, alone=not tools)
+    return [*tools, answer.tool], parameters, answer
 
 
 def with_preamble(
@@ -153,7 +191,7 @@ async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> 
     except Exception as error:
         # Policy: whatever a provider's package raises ends the run as a provider error, unless
         # it is a mistake of ours or of the author. Its text may hold content and is not kept.
-        failure = provider_failure(error)
+        failure = provider_failure(error, of_generator=True)
         if failure is None:
             raise
         raise failure from error

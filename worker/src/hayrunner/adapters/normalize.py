@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall, ToolCallDelta
 
+from hayrunner.adapters.answer_tool import AnswerTool
+from hayrunner.adapters.usage import merged_usage, usage_from, usage_of_ollama
 from hayrunner.errors import ProviderError
 from hayrunner_contracts.events import (
     ModelCallEnd,
@@ -25,10 +27,9 @@ from hayrunner_contracts.events import (
     ToolInputChunk,
     ToolInputComplete,
     ToolOutput,
-    Usage,
 )
 
-__all__ = ["INVALID_ARGUMENTS", "CallRecord", "ChunkNormalizer", "parse_arguments", "usage_from"]
+__all__ = ["INVALID_ARGUMENTS", "CallRecord", "ChunkNormalizer", "parse_arguments"]
 
 INVALID_ARGUMENTS = "invalid_arguments"
 """The key in `ToolCall.extra` under which the raw text of arguments that are no object stands."""
@@ -68,15 +69,21 @@ class ChunkNormalizer:
         self._by_id: dict[tuple[int, str], CallRecord] = {}
         self._calls: list[CallRecord] = []
         self._used_ids: set[str] = set()
+        self._answer_tool: AnswerTool | None = None
+        self._held: list[str] = []
 
-    def begin_step(self, used_ids: Iterator[str] | None = None) -> None:
-        """A model call begins. `used_ids` are ids of the history that may not come again."""
+    def begin_step(
+        self, used_ids: Iterator[str] | None = None, answer_tool: AnswerTool | None = None
+    ) -> None:
+        """A model call begins. `used_ids` are ids of the history that may not come again. A call
+        of `answer_tool` is the model's answer and not shown as a call."""
         self.step += 1
         self.open = True
         self.refused = self.failed = False
         self._pieces, self._reasoning_pieces = [], []
         self._usage = self._model = self._finish_reason = None
         self._at_index, self._by_id, self._calls = {}, {}, []
+        self._answer_tool, self._held = answer_tool, []
         if used_ids is not None:
             self._used_ids.update(used_ids)
 
@@ -98,12 +105,13 @@ class ChunkNormalizer:
     def feed(self, chunk: StreamingChunk) -> list[StreamEvent]:
         """The events of one chunk, usually one or none."""
         if chunk.content:
-            self._pieces.append(chunk.content)
             self._note(chunk)
-            return [TextChunk(content=chunk.content, step=self.step)]
+            return self._text(chunk.content)
         if chunk.tool_calls:
             self._note(chunk)
-            return [event for delta in chunk.tool_calls for event in self._delta(delta)]
+            # Ollama's calls come whole, several of them at one index.
+            whole = "done_reason" in chunk.meta
+            return [event for delta in chunk.tool_calls for event in self._delta(delta, whole)]
         if chunk.reasoning is not None:
             text = chunk.reasoning.reasoning_text
             if not text:
@@ -120,13 +128,41 @@ class ChunkNormalizer:
         if chunk.finish_reason:
             self._finish_reason = chunk.finish_reason
         if usage := meta.get("usage"):
-            self._usage = usage
+            self._usage = merged_usage(self._usage, usage)
+        elif isinstance(message := meta.get("message"), Mapping):
+            # Anthropic: the first event has the input's count, the last one the output's.
+            self._usage = message.get("usage") or self._usage
+            self._model = message.get("model") or self._model
+        elif meta.get("done_reason"):
+            self._note_ollama(meta)
         elif response := meta.get("response"):
             # The Responses API: usage is inside the closing event.
             self._usage = response.get("usage") or self._usage
             self._model = response.get("model") or self._model
         if model := meta.get("model"):
             self._model = model
+
+    def _note_ollama(self, meta: Mapping[str, Any]) -> None:
+        """Ollama's last chunk: of its reasons, Haystack knows only `stop`."""
+        if meta["done_reason"] in ("stop", "length"):
+            self._finish_reason = meta["done_reason"]
+        self._usage = usage_of_ollama(meta) or self._usage
+
+    def _text(self, text: str) -> list[StreamEvent]:
+        if self._answer_tool is not None and not any(call.announced for call in self._calls):
+            # What a model says beside its answer is no part of it: wait for which it is.
+            self._held.append(text)
+            return []
+        self._pieces.append(text)
+        return [TextChunk(content=text, step=self.step)]
+
+    def _release(self) -> Iterator[StreamEvent]:
+        """The text that was held back: the step turned out not to be an answer by tool."""
+        if self._held:
+            text = "".join(self._held)
+            self._held = []
+            self._pieces.append(text)
+            yield TextChunk(content=text, step=self.step)
 
     def _special(self, meta: Mapping[str, Any]) -> list[StreamEvent]:
         """Events of the Responses API that Haystack passes on as empty chunks."""
@@ -140,16 +176,17 @@ class ChunkNormalizer:
             self.failed = True
         return []
 
-    def _delta(self, delta: ToolCallDelta) -> Iterator[StreamEvent]:
+    def _delta(self, delta: ToolCallDelta, whole: bool) -> Iterator[StreamEvent]:
         call = self._at_index.get(delta.index)
-        if call is None or _is_another(call, delta):
+        if call is None or whole or _is_another(call, delta):
             # Calls that share an index may alternate, where each delta has its id.
             known = self._by_id.get((delta.index, delta.id)) if delta.id else None
             call = known or self._open(delta.id or "", delta.index)
             self._at_index[delta.index] = call
         if delta.tool_name and not call.tool_name:
             call.tool_name = delta.tool_name
-        if call.tool_name and not call.announced:
+        if call.tool_name and not call.announced and not self._is_answer(call.tool_name):
+            yield from self._release()
             yield self._announce(call)
             if call.pieces:
                 yield self._input(call, call.arguments_text)
@@ -170,6 +207,9 @@ class ChunkNormalizer:
         self._used_ids.add(chosen)
         return chosen
 
+    def _is_answer(self, tool_name: str) -> bool:
+        return self._answer_tool is not None and tool_name == self._answer_tool.name
+
     def _announce(self, call: CallRecord) -> ToolCallStart:
         call.announced = True
         return ToolCallStart(tool_call_id=call.id, tool_name=call.tool_name, step=self.step)
@@ -188,14 +228,19 @@ class ChunkNormalizer:
         self.open = False
         events: list[StreamEvent] = []
         text = reply.text if reply is not None else None
+        calls = self._reconcile(reply.tool_calls if reply is not None else [])
+        calls, answer = self._take_answer(calls)
+        if answer is not None and not calls:
+            self._pieces, self._held = [], []
+            text = answer
+        events.extend(self._release())
         if text and not self._pieces:
             self._pieces.append(text)
             events.append(TextChunk(content=text, step=self.step))
-        calls = self._reconcile(reply.tool_calls if reply is not None else [])
         for record, call in zip(self._calls, calls, strict=True):
             events.extend(self._complete(record, call))
         meta = dict(reply.meta) if reply is not None else {}
-        events.append(self._model_call_end(meta, bool(calls)))
+        events.append(self._model_call_end(meta, bool(calls), answer is not None))
         message = ChatMessage.from_assistant(
             text=self.partial_text or None,
             tool_calls=calls,
@@ -204,6 +249,23 @@ class ChunkNormalizer:
             meta=meta,
         )
         return message, events
+
+    def _take_answer(self, calls: list[ToolCall]) -> tuple[list[ToolCall], str | None]:
+        """The calls that are calls, and the answer that was given by one, as JSON. An answer
+        beside other calls cannot know what comes of them: it is left out, and asked for again."""
+        tool = self._answer_tool
+        if tool is None:
+            return calls, None
+        pairs = list(zip(self._calls, calls, strict=True))
+        given = [(record, call) for record, call in pairs if call.tool_name == tool.name]
+        kept = [(record, call) for record, call in pairs if call.tool_name != tool.name]
+        self._calls = [record for record, _ in kept]
+        if not given:
+            return calls, None
+        record, call = given[0]
+        written = record.arguments_text.strip() or (call.extra or {}).get(INVALID_ARGUMENTS)
+        text = str(written) if written else msgspec.json.encode(call.arguments).decode()
+        return [call for _, call in kept], tool.answer_of(text)
 
     def _reasoning_of(self, reply: ChatMessage | None) -> Any:
         if reply is not None and reply.reasoning is not None:
@@ -225,7 +287,9 @@ class ChunkNormalizer:
             step=self.step,
         )
 
-    def _model_call_end(self, meta: dict[str, Any], has_calls: bool) -> ModelCallEnd:
+    def _model_call_end(
+        self, meta: dict[str, Any], has_calls: bool, has_answer: bool
+    ) -> ModelCallEnd:
         usage = meta.get("usage") or self._usage
         reason = meta.get("finish_reason") or self._finish_reason
         if self.refused:
@@ -233,6 +297,8 @@ class ChunkNormalizer:
         if has_calls and reason in (None, "stop"):
             # Some servers, and the Responses API, end a turn of tool calls with an ordinary stop.
             reason = "tool_calls"
+        elif has_answer and not has_calls and reason == "tool_calls":
+            reason = "stop"
         meta["finish_reason"] = reason or "stop"
         if usage and not meta.get("usage"):
             meta["usage"] = usage
@@ -252,9 +318,7 @@ class ChunkNormalizer:
         the reply's own objects are kept where they match, for the provider's `extra`.
         """
         if not self._calls:
-            for call in reply_calls:
-                record = self._open(call.id or "", len(self._calls))
-                record.tool_name = call.tool_name
+            return [self._adopted(call) for call in reply_calls]
         left = list(reply_calls)
         ids = {record.provider_id for record in self._calls}
         calls: list[ToolCall] = []
@@ -278,6 +342,14 @@ class ChunkNormalizer:
                     )
                 )
         return calls
+
+    def _adopted(self, call: ToolCall) -> ToolCall:
+        """A call that no chunk spoke of, with an id of this run."""
+        record = self._open(call.id or "", len(self._calls))
+        record.tool_name = call.tool_name
+        return ToolCall(
+            tool_name=call.tool_name, arguments=call.arguments, id=record.id, extra=call.extra
+        )
 
     def close_open_calls(self, why: str) -> list[StreamEvent]:
         """An error output for every call of this step that has none: the run ends early."""
@@ -329,35 +401,3 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     if isinstance(value, dict):
         return value, None  # pyright: ignore[reportUnknownVariableType]
     return ({}, None) if value is None else ({}, text)
-
-
-def usage_from(usage: Mapping[str, Any]) -> Usage:
-    """Token counts from either spelling: prompt/completion (chat completions) or input/output
-    (Responses, Anthropic)."""
-    input_tokens = _count(usage, "input_tokens", "prompt_tokens")
-    output_tokens = _count(usage, "output_tokens", "completion_tokens")
-    cached = _details(usage, "input_tokens_details", "prompt_tokens_details")
-    reasoning = _details(usage, "output_tokens_details", "completion_tokens_details")
-    return Usage(
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        total_tokens=_count(usage, "total_tokens") or input_tokens + output_tokens,
-        cached_input_tokens=_count(cached, "cached_tokens"),
-        reasoning_tokens=_count(reasoning, "reasoning_tokens"),
-    )
-
-
-def _count(usage: Mapping[str, Any], *names: str) -> int:
-    for name in names:
-        value = usage.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return int(value)
-    return 0
-
-
-def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    for name in names:
-        value = usage.get(name)
-        if isinstance(value, Mapping):
-            return value
-    return {}

@@ -7,9 +7,9 @@ generator with the parameters it is to have: the copy shares the client, and cos
 
 import copy
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -19,6 +19,7 @@ from hayrunner.errors import UnsupportedOption
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
 __all__ = [
+    "answer_choice_parameter",
     "check_tool_choice",
     "patched_generator",
     "run_generator",
@@ -32,21 +33,40 @@ class _Dialect:
     """How one family of generators spells the parameters that have options of their own."""
 
     max_tokens: str
-    named_tool: Callable[[str], dict[str, Any]]
+    tool_choice: Callable[[ToolChoice], Any] | None = None
     asks_for_usage: bool = False
+    # Beside a tool choice that forces the one call that is the answer.
+    one_call_only: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def _chat_tool(name: str) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name}}
+def _chat_choice(choice: ToolChoice) -> Any:
+    if isinstance(choice, NamedTool):
+        return {"type": "function", "function": {"name": choice.name}}
+    return choice
 
 
-def _responses_tool(name: str) -> dict[str, Any]:
-    return {"type": "function", "name": name}
+def _responses_choice(choice: ToolChoice) -> Any:
+    return {"type": "function", "name": choice.name} if isinstance(choice, NamedTool) else choice
 
 
-_CHAT = _Dialect(max_tokens="max_tokens", named_tool=_chat_tool)
-_OPENAI = _Dialect(max_tokens="max_completion_tokens", named_tool=_chat_tool, asks_for_usage=True)
-_RESPONSES = _Dialect(max_tokens="max_output_tokens", named_tool=_responses_tool)
+def _anthropic_choice(choice: ToolChoice) -> Any:
+    if isinstance(choice, NamedTool):
+        return {"type": "tool", "name": choice.name}
+    return {"type": "any" if choice == "required" else choice}
+
+
+_CHAT = _Dialect(max_tokens="max_tokens", tool_choice=_chat_choice)
+_OPENAI = _Dialect(
+    max_tokens="max_completion_tokens", tool_choice=_chat_choice, asks_for_usage=True
+)
+_RESPONSES = _Dialect(max_tokens="max_output_tokens", tool_choice=_responses_choice)
+_ANTHROPIC = _Dialect(
+    max_tokens="max_tokens",
+    tool_choice=_anthropic_choice,
+    one_call_only={"disable_parallel_tool_use": True},
+)
+# Its API has no tool choice at all.
+_OLLAMA = _Dialect(max_tokens="num_predict")
 
 # By class name, so that no optional integration has to be imported.
 _DIALECTS: dict[str, _Dialect] = {
@@ -56,7 +76,14 @@ _DIALECTS: dict[str, _Dialect] = {
     "OpenAIResponsesChatGenerator": _RESPONSES,
     "AzureOpenAIResponsesChatGenerator": _RESPONSES,
     "MistralChatGenerator": _CHAT,
+    "AnthropicChatGenerator": _ANTHROPIC,
+    "OllamaChatGenerator": _OLLAMA,
 }
+
+_MAX_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict")
+# Spellings that Anthropic's generator turns into the parameters it allows.
+_FLATTENED = ("tool_choice_", "thinking_", "output_config_")
+_RENAMED = ("disable_parallel_tool_use", "parallel_tool_use", "adaptive_thinking_effort")
 
 
 def _dialect(generator: Any) -> _Dialect | None:
@@ -80,6 +107,7 @@ def run_generator(generator: Any, settings: RunSettings) -> Any:
     if own is UNSET or "generation_kwargs" not in inspect.signature(generator.run).parameters:
         name = next(iter(_given(settings.parameters)))
         raise UnsupportedOption(name, f"{type(generator).__name__} takes no provider parameters")
+    _refuse_ignored(generator, settings.parameters)
     mine = copy.copy(generator)
     mine.generation_kwargs = _resolve(own, settings.parameters, _dialect(generator))
     if drops_choice:
@@ -96,6 +124,37 @@ def patched_generator(generator: Any, patch: MergedPatch) -> Any:
         max_tokens=patch.max_tokens,
     )
     return run_generator(generator, RunSettings(parameters=parameters))
+
+
+def _refuse_ignored(generator: Any, parameters: Parameters) -> None:
+    """Refuse what the generator would leave out with a warning, or its client fail at."""
+    sent = _sent_names(generator)
+    if sent is None:
+        return
+    given = {
+        **{f"replace_params.{name}": name for name in parameters.replace or ()},
+        **{f"merge_params.{name}": name for name in parameters.merge or ()},
+    }
+    if isinstance(parameters.temperature, float | int):
+        given["temperature"] = "temperature"
+    for option, name in given.items():
+        if name not in sent and not name.startswith(_FLATTENED):
+            raise UnsupportedOption(option, f"{type(generator).__name__} sends no such parameter")
+
+
+def _sent_names(generator: Any) -> set[str] | None:
+    """The parameters that Anthropic's generator lets through and the installed version of its
+    client takes; None for a generator that sends whatever it is given."""
+    allowed: list[str] | None = getattr(generator, "ALLOWED_PARAMS", None)
+    if allowed is None:
+        return None
+    create = getattr(_client_messages(generator), "create", None)
+    taken = allowed if create is None else inspect.signature(create).parameters
+    return {name for name in allowed if name in taken} | {*_RENAMED}
+
+
+def _client_messages(generator: Any) -> Any:
+    return getattr(getattr(generator, "async_client", None), "messages", None)
 
 
 def _given(parameters: Parameters) -> dict[str, Any]:
@@ -119,7 +178,7 @@ def _resolve(own: Any, parameters: Parameters, dialect: _Dialect | None) -> dict
     if parameters.max_tokens is not UNSET:
         # Servers know one of these; a baseline that uses another spelling is not left beside it.
         spelled = dialect.max_tokens if dialect else "max_tokens"
-        for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
+        for name in _MAX_TOKENS:
             if name in resolved:
                 spelled = name
                 del resolved[name]
@@ -147,12 +206,37 @@ def usage_parameter(generator: Any) -> dict[str, Any]:
 def tool_choice_parameter(generator: Any, choice: ToolChoice) -> dict[str, Any]:
     """The parameter that carries `choice` to this generator; `UnsupportedOption` if none does."""
     dialect = _dialect(generator)
-    if dialect is None:
+    if dialect is None or dialect.tool_choice is None:
         raise UnsupportedOption(
             "tool_choice", f"{type(generator).__name__} has no known tool_choice parameter"
         )
-    value = dialect.named_tool(choice.name) if isinstance(choice, NamedTool) else choice
-    return {"tool_choice": value}
+    return {"tool_choice": dialect.tool_choice(choice)}
+
+
+def answer_choice_parameter(generator: Any, name: str, *, alone: bool) -> dict[str, Any]:
+    """The parameter that makes the model answer by calling the tool `name`: that one where it is
+    `alone`, that one or another of the run's where it is not. Nothing where the generator has no
+    such parameter, or may not use it: the model is then free not to, and its text is read."""
+    dialect = _dialect(generator)
+    if dialect is None or dialect.tool_choice is None:
+        return {}
+    if _thinks(getattr(generator, "generation_kwargs", None) or {}):
+        return {}
+    if not alone:
+        return {"tool_choice": dialect.tool_choice("required")}
+    return {"tool_choice": {**dialect.tool_choice(NamedTool(name=name)), **dialect.one_call_only}}
+
+
+def _thinks(parameters: Mapping[str, Any]) -> bool:
+    """Whether Anthropic's model is asked to think first: it may not be made to call a tool then."""
+    thinking = parameters.get("thinking")
+    kind: Any = parameters.get("thinking_type")
+    if isinstance(thinking, Mapping):
+        kind = cast("Mapping[str, Any]", thinking).get("type")
+    effort = parameters.get("adaptive_thinking_effort")
+    if kind is not None or effort is not None:
+        return kind not in (None, "disabled") or effort not in (None, "none", "disabled")
+    return parameters.get("thinking_budget_tokens") is not None
 
 
 def check_tool_choice(choice: ToolChoice | UnsetType | None, tool_names: list[str]) -> None:

@@ -7,13 +7,16 @@ from typing import Any, get_args, get_origin
 from haystack import Pipeline
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall, ToolCallResult
+from haystack.tools import flatten_tools_or_toolsets
 
 from hayrunner.adapters.body import RunBody
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.model_call import chunk_callback
-from hayrunner.adapters.normalize import CallRecord, ChunkNormalizer, usage_from
+from hayrunner.adapters.normalize import CallRecord, ChunkNormalizer
 from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.adapters.usage import usage_from
+from hayrunner.approvals import is_marked
 from hayrunner.errors import ConfigurationError, HayrunnerError
 from hayrunner_contracts.events import (
     StreamEvent,
@@ -57,6 +60,18 @@ class PipelineAdapter:
         if streams is not None and streams not in pipeline.graph.nodes:
             raise ConfigurationError(f"the pipeline has no component named {streams}")
         self._agent = self._find_agent()
+        self._refuse_marked_tools()
+
+    def _refuse_marked_tools(self) -> None:
+        # An Agent among other components runs Haystack's own loop, which would just run them.
+        for name, data in self._pipeline.graph.nodes(data=True):
+            instance = data["instance"]
+            tools = instance.tools if isinstance(instance, HaystackAgent) else None
+            if any(map(is_marked, flatten_tools_or_toolsets(tools))):
+                raise ConfigurationError(
+                    f"the pipeline's component {name} has a tool that requires approval, which "
+                    "only an agent can ask for: serve that agent alone, or as a subagent"
+                )
 
     def _find_inputs(self) -> None:
         for component, sockets in self._pipeline.inputs().items():

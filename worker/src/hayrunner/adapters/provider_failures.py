@@ -1,6 +1,10 @@
 """What an exception of a provider's package means."""
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 from hayrunner.errors import ProviderError
+from hayrunner.generators.failures import RETRYABLE_STATUSES, retry_after_s, stream_error
 
 __all__ = ["provider_failure"]
 
@@ -8,9 +12,10 @@ __all__ = ["provider_failure"]
 _PACKAGES = ("httpx", "httpcore", "httpx2", "aiohttp", "openai", "anthropic", "ollama")
 
 
-def provider_failure(error: Exception) -> ProviderError | None:
+def provider_failure(error: Exception, *, of_generator: bool = False) -> ProviderError | None:
     """The provider error that an exception, or a cause of it, stands for; None where it is
-    something else. The exception's text may hold content and is not kept."""
+    something else. The exception's text may hold content and is not kept. `of_generator` says
+    that nothing but a model's server can have been the other side of a connection."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:
@@ -18,22 +23,40 @@ def provider_failure(error: Exception) -> ProviderError | None:
         cause = cause.__cause__
     for link in chain:
         status = getattr(link, "status_code", None) or getattr(link, "status", None)
-        if isinstance(status, int):
-            return _of_status(status)
+        if isinstance(status, int) and status >= 400:
+            return _of_status(status, link)
         module = type(link).__module__.partition(".")[0]
         if module in _PACKAGES:
+            if isinstance(status, int):
+                # Anthropic's and Ollama's errors in the middle of a stream that began with 200.
+                return stream_error(_body(link))
+            return ProviderError(f"the model's server could not be used ({type(link).__name__})")
+        # Ollama's client raises the built-in ones.
+        if of_generator and isinstance(link, ConnectionError | TimeoutError):
             return ProviderError(f"the model's server could not be used ({type(link).__name__})")
     return None
 
 
-def _of_status(status: int) -> ProviderError:
+def _body(error: BaseException) -> Any:
+    """The error in a body `{"type": "error", "error": {…}}`, of which only short tokens are
+    kept."""
+    body = getattr(error, "body", None)
+    return cast("Mapping[str, Any]", body).get("error") if isinstance(body, Mapping) else None
+
+
+def _of_status(status: int, error: BaseException) -> ProviderError:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    wait = retry_after_s(headers.get("retry-after")) if headers is not None else None
     if status == 429:
         return ProviderError(
             "the model's server asked to slow down (HTTP 429)",
             code="provider_rate_limited",
             status=status,
+            retry_after_s=wait,
         )
-    retryable = status in (408, 409) or status >= 500
     return ProviderError(
-        f"the model's server answered HTTP {status}", status=status, retryable=retryable
+        f"the model's server answered HTTP {status}",
+        status=status,
+        retryable=status in RETRYABLE_STATUSES,
+        retry_after_s=wait,
     )

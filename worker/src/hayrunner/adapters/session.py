@@ -222,7 +222,8 @@ def _partial(run: RunContext) -> str | None:
     if run.normalizer.open and run.normalizer.partial_text:
         return run.normalizer.partial_text
     last = run.new_messages[-1] if run.new_messages else None
-    return last.text if last is not None else None
+    # What the run asked of its model, such as to repair a reply, is no answer.
+    return last.text if last is not None and last.role == "assistant" else None
 
 
 def _why(failure: RunFailure | None) -> str:

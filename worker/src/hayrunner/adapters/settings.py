@@ -5,7 +5,6 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from hayrunner.errors import UnsupportedOption
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.options import NamedTool, RunOptions, ToolChoice
@@ -13,9 +12,6 @@ from hayrunner_contracts.options import NamedTool, RunOptions, ToolChoice
 __all__ = ["DEFAULT_INVALID_TOOL_CALL_RETRIES", "Parameters", "RunSettings", "resolve_settings"]
 
 DEFAULT_INVALID_TOOL_CALL_RETRIES = 2
-
-# Options of the contract that this version does not honour yet: refused, never dropped.
-_NOT_YET = ("then_format",)
 
 # `max_turns: null` removes the limit; the deadline and the author's own hooks remain.
 _UNLIMITED = 2**31 - 1
@@ -57,6 +53,7 @@ class RunSettings:
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     token_budget: int | None = None
     hook_names: list[str] = field(default_factory=list[str])
+    then_format: dict[str, Any] | None = None
     record_content_telemetry: bool = False
 
     @property
@@ -65,13 +62,7 @@ class RunSettings:
 
 
 def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
-    """`defaults` with the request's options over them: absent keeps, null clears.
-
-    Raises `UnsupportedOption` for an option of the contract that is not honoured here.
-    """
-    for name in _NOT_YET:
-        if getattr(options, name) is not UNSET:
-            raise UnsupportedOption(name, "this worker's version does not support it")
+    """`defaults` with the request's options over them: absent keeps, null clears."""
     history = None if options.history is UNSET else options.history or []
     resolved = replace(
         defaults,
@@ -89,6 +80,7 @@ def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
         documents=_documents(defaults.documents, options.documents),
         token_budget=_or(options.token_budget, defaults.token_budget, cleared=None),
         hook_names=_or(options.hooks, [], cleared=[]),
+        then_format=_or(options.then_format, None, cleared=None),
         record_content_telemetry=_or(
             options.record_content_telemetry, defaults.record_content_telemetry, cleared=False
         ),

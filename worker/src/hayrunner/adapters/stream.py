@@ -74,12 +74,14 @@ class Stream:
         messages: Messages,
         *,
         new_run: Callable[[EventSink], RunContext] | None = None,
+        response_format: ResponseFormat | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
         """Every event of the run, numbered from 1: `message_start` first, `stream_end` last.
 
         Failures are events, not exceptions. Closing the iterator cancels the run: its provider
         connection is closed, and what there is of the message is stored. `new_run` makes the
-        run's context; one with the agent's own settings, if it is not given.
+        run's context; one with the agent's own settings, if it is not given. With
+        `response_format` the text is the JSON that satisfies it.
         """
         sink = _QueueSink()
         run = (new_run or self._new_run)(sink)
@@ -90,7 +92,8 @@ class Stream:
 
         async def body(run: RunContext) -> Any:
             history = [] if writer is None else await writer.load(self.max_history)
-            return await self.body([*as_chat_messages(history), *asked])(run)
+            conversation = [*as_chat_messages(history), *asked]
+            return await self.body(conversation, response_format=response_format)(run)
 
         session = LoopSession(run, body, writer=writer)
         task = asyncio.ensure_future(session.run())
@@ -129,7 +132,8 @@ class Stream:
         """The run body for a session. `messages` is the whole conversation."""
         if self._pipeline is not None:
             if response_format is not None:
-                raise InvalidRequest("a pipeline decides its own output", field="response_format")
+                field = "options.then_format" if response_format.after_tools else "response_format"
+                raise InvalidRequest("a pipeline decides its own output", field=field)
             return self._pipeline.body(messages)
         assert self._loop is not None  # the constructor sets one of the two
         conversation = list(messages)

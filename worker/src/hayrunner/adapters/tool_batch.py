@@ -22,10 +22,11 @@ from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
 from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.admission import Refused, admit, ask_hooks
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
-from hayrunner.errors import HayrunnerError, HookStopped, ToolError
-from hayrunner.hooks import PendingCall, Skip, ToolResult
+from hayrunner.errors import HayrunnerError, HookStopped, RunStopped, ToolError
+from hayrunner.hooks import ToolResult
 from hayrunner.tool_context import ToolCallInfo, set_tool_call
 from hayrunner_contracts.events import Data
 
@@ -39,10 +40,12 @@ class ToolBatch:
     """The calls of one step that are to be run.
 
     `settings.tool_concurrency` of them run at once, started in call order. Calls that read
-    `State` run after those of the same step that write it, whatever their order.
+    `State` run after those of the same step that write it, whatever their order. Where a call may
+    need an approval, none runs before all that are needed are decided.
 
-    After `run`: `executed` has the call as it was really run, by id; `stopped` is what a hook
-    ended the run with: calls that had not started by then were dropped, running ones drained.
+    After `run`: `executed` has the call as it was really run, by id; `stopped` is what ended the
+    run, a hook or an approval that did not come: calls that had not started by then were dropped,
+    running ones drained.
     """
 
     run_context: RunContext
@@ -51,7 +54,7 @@ class ToolBatch:
     state: State
     raise_on_failure: bool = False
     executed: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    stopped: HookStopped | None = None
+    stopped: RunStopped | None = None
 
     async def run(self) -> list[ChatMessage | None]:
         """One tool message per call, in call order; None for a call that was dropped. A tool's
@@ -59,11 +62,16 @@ class ToolBatch:
         calls = self.calls
         tools = [self.tools[call.tool_name] for call in calls]
         results: list[ChatMessage | None] = [None] * len(calls)
+        try:
+            admitted = await admit(self.run_context, calls, self.tools) or [None] * len(calls)
+        except RunStopped as stop:
+            self.stopped = stop
+            return results
         slots = asyncio.Semaphore(self.run_context.settings.tool_concurrency)
         parent = tracing.tracer.current_span()
         for group in internals.schedule_tool_calls(calls, tools):
             outcomes = await self._gather(
-                [self._turn(calls[i], tools[i], slots, parent) for i in group]
+                [self._turn(calls[i], admitted[i], tools[i], slots, parent) for i in group]
             )
             for i, outcome in zip(group, outcomes, strict=True):
                 if outcome is not None:
@@ -86,41 +94,32 @@ class ToolBatch:
             raise
 
     async def _turn(
-        self, call: ToolCall, tool: Tool, slots: asyncio.Semaphore, parent: Any
+        self,
+        call: ToolCall,
+        admitted: ToolCall | Refused | None,
+        tool: Tool,
+        slots: asyncio.Semaphore,
+        parent: Any,
     ) -> tuple[ChatMessage, Any] | None:
         async with slots:
             if self.stopped is not None:
                 return None
             try:
-                return await self._call(call, tool, parent)
+                decided = admitted or await ask_hooks(self.run_context, call)
+                if isinstance(decided, Refused):
+                    failure = _Failure(decided.text)
+                    return self._message(call, tool, failure), failure
+                return await self._call(decided, tool, parent)
             except HookStopped as stop:
                 # Those that run already go on to their end; those that wait are dropped.
                 self.stopped = self.stopped or stop
                 return None
 
     async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> tuple[ChatMessage, Any]:
-        hooks = self.run_context.hooks
-        if hooks.watches("on_tool_call"):
-            decided = await hooks.tool_call(
-                PendingCall(
-                    tool_call_id=call.id or "",
-                    tool_name=call.tool_name,
-                    tool_input=copy.deepcopy(call.arguments),
-                )
-            )
-            if isinstance(decided, Skip):
-                failure = _Failure(decided.reason)
-                return self._message(call, tool, failure), failure
-            call = ToolCall(
-                tool_name=call.tool_name,
-                arguments=dict(decided.tool_input),
-                id=call.id,
-                extra=call.extra,
-            )
         self.executed[call.id or ""] = call
         result = await self._invoke(call, tool, parent)
         message = self._message(call, tool, result)
-        if hooks.watches("on_tool_result"):
+        if self.run_context.hooks.watches("on_tool_result"):
             message = await self._shown(call, message)
         return message, result
 

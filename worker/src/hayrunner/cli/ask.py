@@ -46,6 +46,12 @@ def ask(
     on_interrupt: Annotated[
         OnInterrupt, typer.Option("--on-interrupt", help="What Ctrl-C does to the run.")
     ] = OnInterrupt.ASK,
+    approve_all: Annotated[
+        bool, typer.Option("--approve-all", help="Approve every tool call that needs it.")
+    ] = False,
+    deny_all: Annotated[
+        bool, typer.Option("--deny-all", help="Deny every tool call that needs approval.")
+    ] = False,
     nats: NatsUrl = None,
     namespace: Namespace = None,
     as_json: AsJson = False,
@@ -53,7 +59,8 @@ def ask(
     """Ask an agent and watch it work.
 
     --json: one event per line, or the result. Ctrl-C asks whether to cancel the run; without a
-    terminal it only ends the watching.
+    terminal it only ends the watching. Tool calls that need approval are asked about on the
+    terminal; without one they wait, and how to decide on them is printed.
     """
     given = {
         "thread_id": thread,
@@ -67,6 +74,7 @@ def ask(
     }
 
     async def work() -> ExitCode:
+        from hayrunner.cli.approving import Answer
         from hayrunner.cli.asker import GRACE_S, Asker
         from hayrunner.cli.asking import Question, read_prompt
         from hayrunner.cli.connecting import connect
@@ -84,7 +92,13 @@ def ask(
         )
         settings = load_settings(nats_url=nats, namespace=namespace)
         async with await connect(settings) as client:
-            asker = Asker(client, question, direct=direct, as_json=as_json)
+            asker = Asker(
+                client,
+                question,
+                direct=direct,
+                as_json=as_json,
+                approvals=Answer.of(approve_all=approve_all, deny_all=deny_all),
+            )
             limit = None if timeout is None else timeout + GRACE_S
             try:
                 async with asyncio.timeout(limit):

@@ -5,6 +5,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator
 
+from hayrunner.cli.approving import Answer, Approver
 from hayrunner.cli.asking import Question
 from hayrunner.cli.exits import ExitCode, say
 from hayrunner.cli.interrupts import Interrupts, OnInterrupt, Verdict, decide, watch
@@ -53,12 +54,19 @@ class Asker:
     """Asks one question and prints what comes."""
 
     def __init__(
-        self, client: RunClient, question: Question, *, direct: bool, as_json: bool
+        self,
+        client: RunClient,
+        question: Question,
+        *,
+        direct: bool,
+        as_json: bool,
+        approvals: Answer = Answer.ASK,
     ) -> None:
         self._client = client
         self._question = question
         self._direct = direct
         self._as_json = as_json
+        self._approvals = approvals
 
     async def answer(self) -> ExitCode:
         """Print the answer, or the whole result as JSON; raises the error of a run that failed,
@@ -95,7 +103,13 @@ class Asker:
             handle = await self._client.submit(
                 asked.agent, asked.prompt, mode="answer", tools=asked.tools, **asked.arguments
             )
-            return await handle.result(timeout=self._patience_s)
+            if not asked.tools:
+                return await handle.result(timeout=self._patience_s)
+            async with self._approver() as approver:
+                # An answer run tells no more of its tools than which of them wait.
+                async for event in handle.events(timeout=self._patience_s):
+                    approver.note(event)
+                return await handle.result(timeout=self._patience_s)
         except RunError as error:
             if error.result is None:
                 raise
@@ -103,18 +117,28 @@ class Asker:
 
     async def stream(self, on_interrupt: OnInterrupt) -> ExitCode:
         """Print the events as they come."""
+        async with self._approver() as approver:
+            return await self._watch(on_interrupt, approver)
+
+    def _approver(self) -> Approver:
+        run = self._client.attached(self._question.message_id)
+        return Approver(run, answer=self._approvals, as_json=self._as_json)
+
+    async def _watch(self, on_interrupt: OnInterrupt, approver: Approver) -> ExitCode:
         show = write_event if self._as_json else RunView(make_console()).show
         ending = Ending()
         with Interrupts() as interrupts:
             watching = _Watching(self._client, self._question.message_id, interrupts)
 
             async def go_on() -> bool:
-                return await watching.interrupted(on_interrupt, as_json=self._as_json)
+                async with approver.paused():
+                    return await watching.interrupted(on_interrupt, as_json=self._as_json)
 
             async with contextlib.aclosing(watch(self._events(), interrupts, go_on)) as events:
                 async for event in events:
                     show(event)
                     ending.note(event)
+                    approver.note(event)
         return ExitCode.INTERRUPTED if watching.was_interrupted else ending.exit_code
 
     @property

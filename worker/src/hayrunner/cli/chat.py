@@ -27,6 +27,10 @@ def chat(
     timeout: Annotated[
         float | None, typer.Option("--timeout", help="Seconds for each answer.")
     ] = None,
+    approve_all: Annotated[
+        bool, typer.Option("--approve-all", help="Let every call that asks run.")
+    ] = False,
+    deny_all: Annotated[bool, typer.Option("--deny-all", help="Let none run.")] = False,
     on_interrupt: Annotated[
         OnInterrupt, typer.Option("--on-interrupt", help="What Ctrl-C does to a run.")
     ] = OnInterrupt.ASK,
@@ -41,6 +45,7 @@ def chat(
     """
 
     async def work() -> ExitCode:
+        from hayrunner.cli.approving import Answer
         from hayrunner.cli.chatting import Chat
         from hayrunner.cli.connecting import connect
         from hayrunner.settings import load_settings
@@ -60,6 +65,7 @@ def chat(
                 direct=direct,
                 as_json=as_json,
                 on_interrupt=on_interrupt,
+                approvals=Answer.of(approve_all=approve_all, deny_all=deny_all),
             )
             return await conversation.talk()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from hayrunner.cli.approving import Answer
 from hayrunner.cli.asker import Asker
 from hayrunner.cli.asking import Question
 from hayrunner.cli.exits import ExitCode, say
@@ -40,6 +41,7 @@ class Chat:
         direct: bool,
         as_json: bool,
         on_interrupt: OnInterrupt,
+        approvals: Answer = Answer.ASK,
     ) -> None:
         self._client = client
         self._agent = agent
@@ -49,6 +51,7 @@ class Chat:
         self._direct = direct
         self._as_json = as_json
         self._on_interrupt = on_interrupt
+        self._approvals = approvals
         self._console = make_console()
 
     async def talk(self) -> ExitCode:
@@ -78,7 +81,13 @@ class Chat:
             given=self._given,
             options=self._options,
         )
-        asker = Asker(self._client, question, direct=self._direct, as_json=self._as_json)
+        asker = Asker(
+            self._client,
+            question,
+            direct=self._direct,
+            as_json=self._as_json,
+            approvals=self._approvals,
+        )
         try:
             return await asker.stream(self._on_interrupt)
         except (RunError, ClientTimeout, EventsLost) as error:

@@ -11,6 +11,7 @@ from hayrunner.cli.demo import demo
 from hayrunner.cli.dev import dev
 from hayrunner.cli.exits import show_tracebacks
 from hayrunner.cli.init import init
+from hayrunner.cli.runs import runs
 from hayrunner.cli.schema import schema
 from hayrunner.cli.serve import serve
 from hayrunner.cli.threads import threads
@@ -48,3 +49,4 @@ def root(
 for command in (demo, serve, dev, init, check, ask, chat, schema):
     app.command()(command)
 app.add_typer(threads)
+app.add_typer(runs)

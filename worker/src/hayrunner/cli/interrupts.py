@@ -5,12 +5,13 @@ the watching.
 """
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from enum import StrEnum
 from typing import Self, TypeVar
+
+from hayrunner.cli.terminal import has_terminal, read_line
 
 __all__ = ["Interrupts", "OnInterrupt", "Verdict", "decide", "watch"]
 
@@ -87,10 +88,10 @@ async def decide(wanted: OnInterrupt, interrupts: Interrupts) -> Verdict:
     """What to do about an interrupt; a second one while the question stands leaves the run."""
     if wanted is OnInterrupt.CANCEL:
         return Verdict.CANCEL
-    if wanted is OnInterrupt.LEAVE or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if wanted is OnInterrupt.LEAVE or not has_terminal():
         return Verdict.LEAVE
     print(_QUESTION, end="", file=sys.stderr, flush=True)
-    answer = asyncio.ensure_future(_line_from_terminal())
+    answer = asyncio.ensure_future(read_line())
     again = asyncio.ensure_future(interrupts.wait())
     try:
         await asyncio.wait({answer, again}, return_when=asyncio.FIRST_COMPLETED)
@@ -108,16 +109,3 @@ def _verdict(line: str) -> Verdict:
     if line.strip().lower().startswith("c"):
         return Verdict.CANCEL
     return Verdict.GO_ON
-
-
-async def _line_from_terminal() -> str:
-    """A line, without a thread that would hold the process up after a second Ctrl-C."""
-    loop = asyncio.get_running_loop()
-    readable: asyncio.Future[None] = loop.create_future()
-    number = sys.stdin.fileno()
-    loop.add_reader(number, lambda: readable.done() or readable.set_result(None))
-    try:
-        await readable
-    finally:
-        loop.remove_reader(number)
-    return os.read(number, 1024).decode(errors="replace")

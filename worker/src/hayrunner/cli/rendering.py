@@ -129,7 +129,8 @@ class RunView:
                     style="yellow",
                 )
             case ToolApprovalRequest():
-                self._line(f"  ? {event.tool_name} waits for approval", style="yellow")
+                asked = f"  ? {event.tool_name} {_as_text(event.tool_input)} waits for approval"
+                self._line(asked, style="yellow")
             case Source():
                 title = event.title or event.source_id or ""
                 self._line(f"  [{event.index}] {title} {event.url or ''}".rstrip(), style="dim")

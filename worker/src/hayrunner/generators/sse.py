@@ -49,7 +49,7 @@ class SseParser:
         payloads: list[bytes] = []
         for block in blocks:
             # What nearly every event is: one data line.
-            if block.startswith(b"data: ") and b"\n" not in block:
+            if len(block) > 6 and block.startswith(b"data: ") and b"\n" not in block:
                 payloads.append(block[6:])
             else:
                 payloads.extend(_payloads(block))

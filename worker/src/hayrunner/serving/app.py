@@ -35,6 +35,7 @@ _log = get_logger(__name__)
 _CUT_LIMIT_S = 12.0
 _FORCED_LIMIT_S = 2.0
 _CLOSE_LIMIT_S = 6.0
+_SIDE_TASKS_LIMIT_S = 3.0
 
 
 class ConnectionLost(HayrunnerError):
@@ -143,6 +144,13 @@ class Worker:
             worker=self.settings.worker_id,
             http=self.http_url,
         )
+        agents = len(self.registry.names())
+        if agents > self.settings.concurrency:
+            _log.warning(
+                "fewer slots than agents: idle agents take turns, and requests wait for theirs",
+                agents=agents,
+                concurrency=self.settings.concurrency,
+            )
 
     async def main_loop(self) -> None:
         """Until `stop`, or until the connection is gone for good."""
@@ -154,13 +162,13 @@ class Worker:
         if self._parts is not None:
             await self._drain(self._parts)
         self._link.expect_close()
-        if self._http is not None:
-            self._http.stop()
-        for task in self._tasks:
-            if task.get_name() != "http":
-                task.cancel()
+        await self._end_side_tasks()
         await self._close_connection()
-        await asyncio.wait(self._tasks, timeout=_CLOSE_LIMIT_S) if self._tasks else None
+        if self._http is not None:
+            # Last: until here somebody may ask whether the worker is alive.
+            self._http.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_SIDE_TASKS_LIMIT_S)
         for name in self.registry.names():
             with contextlib.suppress(Exception):  # an agent's own closing must not stop ours
                 await self.registry.get(name).close()
@@ -227,6 +235,14 @@ class Worker:
                 task.cancel()
             limit = _FORCED_LIMIT_S if self._force.is_set() else _CUT_LIMIT_S
             await self._first_done(left, limit)
+
+    async def _end_side_tasks(self) -> None:
+        """Before the connection goes: one may be in the middle of ending a request."""
+        side = {task for task in self._tasks if task.get_name() != "http"}
+        for task in side:
+            task.cancel()
+        if side:
+            await asyncio.wait(side, timeout=_SIDE_TASKS_LIMIT_S)
 
     async def _first_done(self, tasks: set["asyncio.Task[None]"], limit_s: float) -> None:
         """Until all tasks are done, the time is over, or somebody wants to go at once."""

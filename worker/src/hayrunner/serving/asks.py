@@ -105,26 +105,35 @@ class Asks:
         facts = _facts(request, agent, message_id, requested_at)
         publisher = EventPublisher(self.bus.nc, self.bus.link, message.reply)
         streams = request.mode == "stream"
+        # A run whose events go nowhere cannot tell anybody that it waits for a decision.
+        stopper = Stopper(attended=streams)
+        inbox = CommandInbox(
+            self.bus,
+            message_id,
+            on_cancel=lambda: stopper.stop("cancelled"),
+            on_command=stopper.tell,
+        )
         self.metrics.run_started(agent, queue_wait_s=None)
         try:
+            # First of all: whoever is told of the run may send it commands at once.
+            await inbox.open(read_stored=False)
             if streams:
                 await publisher.emit(_start(facts))
             sink = FrameSink(publisher if streams else _Nowhere(), whole=streams)
-            outcome = await self._drive(request, facts, sink)
+            outcome = await self._drive(request, facts, sink, stopper)
             await self._reply(message, facts, outcome, publisher, request.mode)
         except asyncio.CancelledError:
             # The worker goes away, and there is no queue that another one could take this from.
             await self._refuse(message, agent, failure("worker_lost"), request.mode, publisher)
             raise
         finally:
+            await inbox.close()
             await publisher.close()
             self.metrics.run_left(agent, duration_s=time.time() - requested_at)
 
-    async def _drive(self, request: RunRequest, facts: RunFacts, sink: FrameSink) -> RunOutcome:
-        stopper = Stopper()
-        inbox = CommandInbox(
-            self.bus, facts.message_id, on_cancel=lambda: stopper.stop("cancelled")
-        )
+    async def _drive(
+        self, request: RunRequest, facts: RunFacts, sink: FrameSink, stopper: Stopper
+    ) -> RunOutcome:
         drive = Drive(
             agent=self.registry.get(facts.agent),
             agent_name=facts.agent,
@@ -132,12 +141,8 @@ class Asks:
             message_id=facts.message_id,
             deadline=deadline_of(request, facts.requested_at or time.time()),
         )
-        try:
-            await inbox.open(read_stored=False)
-            with self.holdings.direct(facts.message_id):
-                return await drive.run(sink, stopper)
-        finally:
-            await inbox.close()
+        with self.holdings.direct(facts.message_id):
+            return await drive.run(sink, stopper)
 
     async def _refuse(
         self,

@@ -1,7 +1,8 @@
 """Commands to one run: those sent while it is going on, and those sent before it began."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import msgspec
 from nats.aio.msg import Msg
@@ -9,9 +10,9 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.stored import count_of, messages_of
+from hayrunner.serving.stored import StoredMessage, count_of, messages_of
 from hayrunner.telemetry.logs import get_logger
-from hayrunner_contracts import subjects
+from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import decode_command
 from hayrunner_contracts.commands import Cancel, RunCommand
 from hayrunner_contracts.errors import RunError
@@ -21,37 +22,65 @@ __all__ = ["CommandInbox"]
 _log = get_logger(__name__)
 
 _REPLICA_WAITS_S = (0.0, 0.02, 0.1, 0.3)
+# As many as the stream keeps for one run.
+_IDS_KEPT = 1_000
 
 
 class CommandInbox:
     """Listens to one run's commands subject and acts on what it understands.
 
-    `on_cancel` is called for every cancel, however often it comes. Commands of other kinds are
-    for runs that wait for them, and no run here does yet: they are logged and left alone.
+    `on_cancel` is called for every cancel, however often it comes; `on_command` for every other
+    command, in the order in which they were stored. One with a `Nats-Msg-Id` is taken once,
+    however often it was sent.
     """
 
-    def __init__(self, bus: Bus, message_id: str, *, on_cancel: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        message_id: str,
+        *,
+        on_cancel: Callable[[], None],
+        on_command: Callable[[RunCommand], None],
+    ) -> None:
         self._bus = bus
         self._message_id = message_id
         self._subject = subjects.commands(bus.namespace, message_id)
         self._on_cancel = on_cancel
+        self._on_command = on_command
+        self._taken: dict[str, None] = {}
+        self._live_meanwhile: list[Msg] | None = None
         self._subscription: Subscription | None = None
 
     async def open(self, *, read_stored: bool) -> None:
         """Subscribe, then act on what was sent before: in this order nothing falls between."""
+        self._live_meanwhile = [] if read_stored else None
         self._subscription = await self._bus.nc.subscribe(self._subject, cb=self._live)
         if not read_stored:
             return
+        stored = await self._stored()
+        for message in stored:
+            self._take(message.data, message.headers)
+        # What came while the stored ones were read may be among them; without an id it is known
+        # by what it says.
+        known = Counter(message.data for message in stored)
+        live, self._live_meanwhile = self._live_meanwhile or [], None
+        for message in live:
+            if known[message.data]:
+                known[message.data] -= 1
+            else:
+                self._take(message.data, message.headers or {})
+
+    async def _stored(self) -> list[StoredMessage]:
         # The leader knows how many there are; what is read may come from a replica behind it.
         wanted = await count_of(self._bus.js, subjects.RUN_COMMANDS, self._subject)
+        found: list[StoredMessage] = []
         for wait in _REPLICA_WAITS_S if wanted else ():
             await asyncio.sleep(wait)
             stored = messages_of(self._bus.nc, subjects.RUN_COMMANDS, self._subject)
-            found = [message.data async for message in stored]
-            if len(found) >= wanted or wait == _REPLICA_WAITS_S[-1]:
-                for data in found:
-                    self._take(data)
-                return
+            found = [message async for message in stored]
+            if len(found) >= wanted:
+                break
+        return found
 
     async def close(self) -> None:
         if self._subscription is not None:
@@ -62,9 +91,19 @@ class CommandInbox:
                 return
 
     async def _live(self, message: Msg) -> None:
-        self._take(message.data)
+        if self._live_meanwhile is not None:
+            self._live_meanwhile.append(message)
+        else:
+            self._take(message.data, message.headers or {})
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, sent_with: Mapping[str, str]) -> None:
+        command_id = sent_with.get(headers.MSG_ID)
+        if command_id is not None:
+            if command_id in self._taken:
+                return
+            if len(self._taken) >= _IDS_KEPT:
+                del self._taken[next(iter(self._taken))]
+            self._taken[command_id] = None
         try:
             command: RunCommand = decode_command(data)
         except (msgspec.DecodeError, RunError):
@@ -73,5 +112,4 @@ class CommandInbox:
         if isinstance(command, Cancel):
             self._on_cancel()
         else:
-            kind = type(command).__struct_config__.tag
-            _log.info("a command nobody waits for", command=kind, message_id=self._message_id)
+            self._on_command(command)

@@ -11,19 +11,25 @@ from dataclasses import dataclass
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
 from hayrunner.serving.failures import failed, failure, failure_of
 from hayrunner.serving.served import RunSession, ServedAgent
-from hayrunner_contracts.events import Error, MessageEnd, StreamEvent
+from hayrunner_contracts.commands import COMMAND_REFUSED, SAID, RunCommand
+from hayrunner_contracts.events import Data, Error, MessageEnd, StreamEvent, ToolApprovalRequest
 from hayrunner_contracts.requests import RunRequest
 
 __all__ = ["Drive", "FrameSink", "Stopper"]
 
 _STOP_GRACE_S = 10.0
+# As many as the stream keeps for one run.
+_MOST_EARLY = 1_000
 
 
 class Stopper:
     """Ends a run early, whoever asks and whenever: before its session exists, or while it runs.
-    The first reason counts."""
+    The first reason counts. Other commands it passes on, `attended` says whether anybody learns
+    what the run asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, attended: bool = True) -> None:
+        self._attended = attended
+        self._early: list[RunCommand] = []
         self.code: StopCode | None = None
         self.stopped = asyncio.Event()
         self._session: RunSession | None = None
@@ -36,8 +42,20 @@ class Stopper:
         if self._session is not None:
             self._session.stop(code, failure(code).message)
 
+    def tell(self, command: RunCommand) -> None:
+        """Give a command that is no cancel to the session, as soon as there is one."""
+        if self._session is not None:
+            self._session.command(command)
+        elif len(self._early) < _MOST_EARLY:
+            self._early.append(command)
+
     def attach(self, session: RunSession) -> None:
         self._session = session
+        if not self._attended:
+            session.unattended()
+        for command in self._early:
+            session.command(command)
+        self._early.clear()
         if self.code is not None:
             session.stop(self.code, failure(self.code).message)
 
@@ -50,8 +68,9 @@ class Stopper:
 class FrameSink:
     """Passes a run's events on and keeps its frame right.
 
-    `whole` False passes only `error` and `message_end`: a run in mode `answer` publishes no
-    more. `complete` adds what of the two the run did not say itself.
+    `whole` False passes only `error` and `message_end`, and what whoever sends commands has to
+    know: a run in mode `answer` publishes no more. `complete` adds what of the first two the run
+    did not say itself.
     """
 
     def __init__(self, sink: EventSink, *, whole: bool) -> None:
@@ -65,7 +84,7 @@ class FrameSink:
             self._told = True
         elif isinstance(event, MessageEnd):
             self._ended = True
-        elif not self._whole:
+        elif not self._whole and not _concerns_commands(event):
             return
         await self._sink.emit(event)
 
@@ -82,6 +101,12 @@ class FrameSink:
             )
             await self.emit(told)
         await self.emit(MessageEnd(finish_reason=outcome.finish_reason, usage=outcome.usage))
+
+
+def _concerns_commands(event: StreamEvent) -> bool:
+    if isinstance(event, Data):
+        return event.data_type in (COMMAND_REFUSED, SAID)
+    return isinstance(event, ToolApprovalRequest)
 
 
 @dataclass(frozen=True, kw_only=True)

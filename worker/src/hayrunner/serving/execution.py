@@ -117,7 +117,10 @@ class Execution:
     async def _drive(self, drive: Drive, sink: FrameSink) -> RunOutcome:
         stopper = Stopper()
         inbox = CommandInbox(
-            self.bus, drive.message_id, on_cancel=lambda: stopper.stop("cancelled")
+            self.bus,
+            drive.message_id,
+            on_cancel=lambda: stopper.stop("cancelled"),
+            on_command=stopper.tell,
         )
         try:
             await inbox.open(read_stored=True)

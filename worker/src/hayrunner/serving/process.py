@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import sys
 
@@ -19,8 +20,21 @@ def run_worker(settings: Settings, registry: AgentRegistry) -> None:
     Raises what `Worker.serve` raises.
     """
     set_up_logs(form=settings.log_format, level=settings.log_level)
+    _spare_the_collector()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve_until_signalled(Worker(settings, registry)))
+
+
+def _spare_the_collector() -> None:
+    """Take what was imported out of the garbage collector's sight, and let it look less often.
+
+    Haystack and what it imports live as long as the process: a full collection over them, with
+    a few hundred runs beside them, took 130 ms in which no stream moved, and 45 ms without
+    them. What is allocated and kept grows with runs, about 400 objects each, not with events.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 async def serve_until_signalled(worker: Worker) -> None:

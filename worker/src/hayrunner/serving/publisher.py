@@ -108,8 +108,14 @@ class EventPublisher:
                 await self._release
         self._held.clear()
 
-    async def _sent(self, data: bytes) -> None:
-        """One event was handed to the connection; what needs to be kept is kept here."""
+    def _keep(self, data: bytes) -> None:
+        """One event is about to be handed to the connection; what is to be kept is kept here."""
+
+    def _take_back(self) -> None:
+        """The event that was kept last was not taken by the connection."""
+
+    async def _sent(self) -> None:
+        """One event was handed to the connection."""
 
     def _open(self) -> bool:
         return (
@@ -125,15 +131,20 @@ class EventPublisher:
             self._held.extendleft(reversed(_pieces(event, self._limit)))
             self._start_release()
             return
+        # Before the wait: the connection buffers first and may wait then, so an `emit` that is
+        # cancelled has published all the same, and its number is used.
+        self._next += 1
+        self._keep(data)
         try:
             await self._send(self.subject, data)
         except (OutboundBufferLimitError, ConnectionClosedError):
             # The connection went away after the check. Nothing was taken: hold it, numbered anew.
+            self._next -= 1
+            self._take_back()
             self._held.appendleft(event)
             self._start_release()
             return
-        self._next += 1
-        await self._sent(data)
+        await self._sent()
 
     async def _hold(self, event: StreamEvent) -> None:
         if self._failure is not None:
@@ -142,9 +153,6 @@ class EventPublisher:
             return
         if self._muted:
             await asyncio.Event().wait()
-        while len(self._held) >= _HELD_MOST or self._held_characters > _HELD_CHARACTERS_MOST:
-            self._space.clear()
-            await self._space.wait()
         last = self._held[-1] if len(self._held) >= _MERGE_PAST else None
         self._held_characters += len(event.content) if _is_text(event) else 0
         if _is_text(event) and _is_text(last) and _mergeable(last, event):
@@ -152,6 +160,10 @@ class EventPublisher:
         else:
             self._held.append(event)
         self._start_release()
+        # Held first, then waited: an `emit` that is cancelled here loses nothing.
+        while len(self._held) >= _HELD_MOST or self._held_characters > _HELD_CHARACTERS_MOST:
+            self._space.clear()
+            await self._space.wait()
 
     def _start_release(self) -> None:
         if self._release is None or self._release.done():

@@ -27,6 +27,7 @@ __all__ = ["RunPublisher", "StoredRun", "read_stored_run"]
 
 _KEPT_EVENTS = 4_096
 _KEPT_BYTES = 4 * 1024 * 1024
+_CONFIRM_TRIES = 3
 # Capture is asynchronous: how long to wait for a count to become full before reading it all.
 _CAPTURE_WAITS_S = (0.0, 0.002, 0.005, 0.02, 0.1)
 
@@ -183,19 +184,28 @@ class RunPublisher(EventPublisher):
             )
             self._counted += 1
 
-    async def _sent(self, data: bytes) -> None:
+    def _keep(self, data: bytes) -> None:
         if not self._kept:
             self._kept_from = self._next - 1
         self._kept.append(data)
         self._kept_bytes += len(data)
         self._counted += 1
+
+    def _take_back(self) -> None:
+        self._kept_bytes -= len(self._kept.pop())
+        self._counted -= 1
+
+    async def _sent(self) -> None:
         if len(self._kept) >= _KEPT_EVENTS or self._kept_bytes >= _KEPT_BYTES:
             await self._confirm()
 
     async def _confirm(self) -> None:
         """Let go of what the stream holds already, so that a long run does not grow."""
         try:
-            if not (await self._all_counted() or await self._repair()):
+            for _ in range(_CONFIRM_TRIES):
+                if await self._all_counted() or await self._repair():
+                    break
+            else:
                 return
         except NatsError:
             # NATS is away: try again with the next event; publishing will wait by then.

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
 from hayrunner.storage.base import Threads
+from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.requests import RunRequest
 
 __all__ = ["AgentRegistry", "RunSession", "ServedAgent"]
@@ -25,6 +26,16 @@ class RunSession(Protocol):
     def stop(self, code: StopCode, message: str) -> None:
         """End the run early: its provider connection is closed, its tools are cancelled, and
         `run` returns an outcome with this code. Safe to call at any time, and twice."""
+        ...
+
+    def command(self, command: RunCommand) -> None:
+        """A decision on a tool call, or a further message. Kept until the run can take it,
+        ignored where it never can. Safe to call at any time; the same one twice is two."""
+        ...
+
+    def unattended(self) -> None:
+        """Before `run`: nobody learns what this run asks about its tool calls, so it does not
+        wait for an answer."""
         ...
 
 

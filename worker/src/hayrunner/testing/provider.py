@@ -1,4 +1,5 @@
-"""A scripted model provider on loopback: chat completions and the Responses API over real HTTP.
+"""A scripted model provider on loopback, over real HTTP: chat completions, the Responses API,
+Anthropic's Messages API and Ollama's chat API.
 
 A *scenario* is a list of turns, a turn is what one model call answers: the JSON chunks of the
 stream in order, with directives between them:
@@ -25,9 +26,17 @@ from typing import Any, Self, TypeAlias, cast
 import msgspec
 from aiohttp import web
 
+from hayrunner.testing.formats import (
+    ChatFormat,
+    Element,
+    Format,
+    MessagesFormat,
+    OllamaFormat,
+    ResponsesFormat,
+)
+
 __all__ = ["Element", "RecordedRequest", "Scenario", "ScriptedProvider", "Turn", "load_scenarios"]
 
-Element: TypeAlias = Mapping[str, Any] | bytes
 Turn: TypeAlias = Iterable[Element] | AsyncIterable[Element]
 Scenario: TypeAlias = Sequence[Turn] | Callable[[dict[str, Any]], Turn]
 
@@ -56,7 +65,7 @@ class RecordedRequest:
 
 
 class ScriptedProvider:
-    """An OpenAI-compatible server that answers from a scenario.
+    """A model's server that answers from a scenario.
 
     ```python
     async with ScriptedProvider(load_scenarios(path)["text"]) as provider:
@@ -64,8 +73,8 @@ class ScriptedProvider:
     ```
 
     Which turn is served depends on the request alone, so that concurrent and repeated runs do
-    not disturb one another: the number of assistant messages in it (chat completions) or of
-    batches of tool outputs (Responses), the last turn where there are more. `turn_of` replaces
+    not disturb one another: the number of assistant messages in it, or of batches of tool outputs
+    for the Responses API; the last turn where there are more. `turn_of` replaces
     that rule; a scenario that is itself a callable gets the request's body and gives the turn.
     """
 
@@ -89,6 +98,11 @@ class ScriptedProvider:
         return f"http://127.0.0.1:{self._port}/v1"
 
     @property
+    def root_url(self) -> str:
+        """`http://127.0.0.1:{port}`, for clients that add the version themselves."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def disconnects(self) -> list[float]:
         """When clients were seen to leave before their answer had ended."""
         times = (request.disconnected_at for request in self.requests)
@@ -104,6 +118,8 @@ class ScriptedProvider:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/responses", self._responses)
+        app.router.add_post("/v1/messages", self._messages)
+        app.router.add_post("/api/chat", self._ollama)
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1
         )
@@ -126,12 +142,22 @@ class ScriptedProvider:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         record = await self._record(request)
         turn = self._turn(record.body, _assistant_messages)
-        return await self._answer(request, record, turn, _ChatFormat())
+        return await self._answer(request, record, turn, ChatFormat())
 
     async def _responses(self, request: web.Request) -> web.StreamResponse:
         record = await self._record(request)
         turn = self._turn(record.body, _tool_output_batches)
-        return await self._answer(request, record, turn, _ResponsesFormat())
+        return await self._answer(request, record, turn, ResponsesFormat())
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        record = await self._record(request)
+        turn = self._turn(record.body, _assistant_messages)
+        return await self._answer(request, record, turn, MessagesFormat())
+
+    async def _ollama(self, request: web.Request) -> web.StreamResponse:
+        record = await self._record(request)
+        turn = self._turn(record.body, _assistant_messages)
+        return await self._answer(request, record, turn, OllamaFormat())
 
     async def _record(self, request: web.Request) -> RecordedRequest:
         peer = request.transport.get_extra_info("peername") if request.transport else None
@@ -151,7 +177,7 @@ class ScriptedProvider:
         return self.scenario[min(number, len(self.scenario) - 1)]
 
     async def _answer(
-        self, request: web.Request, record: RecordedRequest, turn: Turn, form: "_Format"
+        self, request: web.Request, record: RecordedRequest, turn: Turn, form: Format
     ) -> web.StreamResponse:
         elements = _lazily(turn)
         first = await anext(elements, {"$close": True})
@@ -173,9 +199,9 @@ class ScriptedProvider:
         request: web.Request,
         record: RecordedRequest,
         elements: AsyncIterator[Element],
-        form: "_Format",
+        form: Format,
     ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": form.content_type})
         began = time.monotonic()
         await response.prepare(request)
         async for element in elements:
@@ -244,65 +270,3 @@ def _tool_output_batches(body: dict[str, Any]) -> int:
     typed = cast("list[dict[str, Any]]", items)
     outputs = [item.get("type") == "function_call_output" for item in typed]
     return sum(now and not before for before, now in zip([False, *outputs], outputs, strict=False))
-
-
-class _Format:
-    """How one API writes a stream's frames and a whole answer."""
-
-    end: bytes = b""
-
-    def frame(self, chunk: Mapping[str, Any]) -> bytes:
-        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
-
-    def whole(self, chunks: list[Element]) -> dict[str, Any]:
-        raise NotImplementedError
-
-
-class _ChatFormat(_Format):
-    end = b"data: [DONE]\n\n"
-
-    def whole(self, chunks: list[Element]) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": None}
-        calls: dict[int, dict[str, Any]] = {}
-        answer: dict[str, Any] = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1}
-        finish = "stop"
-        for chunk in chunks:
-            if isinstance(chunk, bytes) or "choices" not in chunk:
-                continue
-            answer["model"] = chunk.get("model")
-            answer["usage"] = chunk.get("usage") or answer.get("usage")
-            for choice in chunk["choices"]:
-                finish = choice.get("finish_reason") or finish
-                _merge_delta(message, calls, choice.get("delta") or {})
-        if calls:
-            message["tool_calls"] = [calls[index] for index in sorted(calls)]
-        answer["choices"] = [{"index": 0, "message": message, "finish_reason": finish}]
-        return answer
-
-
-def _merge_delta(
-    message: dict[str, Any], calls: dict[int, dict[str, Any]], delta: dict[str, Any]
-) -> None:
-    for name in ("content", "refusal", "reasoning_content", "reasoning"):
-        if delta.get(name):
-            message[name] = (message.get(name) or "") + delta[name]
-    for part in delta.get("tool_calls") or ():
-        blank = {"type": "function", "function": {"name": "", "arguments": ""}}
-        call = calls.setdefault(part.get("index") or 0, blank)
-        if part.get("id"):
-            call["id"] = part["id"]
-        function = part.get("function") or {}
-        call["function"]["name"] = function.get("name") or call["function"]["name"]
-        call["function"]["arguments"] += function.get("arguments") or ""
-
-
-class _ResponsesFormat(_Format):
-    def frame(self, chunk: Mapping[str, Any]) -> bytes:
-        event = f"event: {chunk.get('type', 'message')}\n".encode()
-        return event + super().frame(chunk)
-
-    def whole(self, chunks: list[Element]) -> dict[str, Any]:
-        events = [chunk for chunk in chunks if not isinstance(chunk, bytes)]
-        answers = [event["response"] for event in events if "response" in event]
-        items = [e["item"] for e in events if e.get("type") == "response.output_item.done"]
-        return {**answers[-1], "output": items} if answers else {}
