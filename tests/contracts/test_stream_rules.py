@@ -37,6 +37,20 @@ CALL: list[Any] = some_tool_events()
 STARTED, CHUNK_1, CHUNK_2, COMPLETE, COMMITTED, OUTPUT = CALL
 FAILED_OUTPUT = msgspec.structs.replace(OUTPUT, is_error=True)
 ERROR = Error(error_code="internal", error_message="")
+# A subagent's calls stand between the start and the output of the call that asked it.
+NESTED: list[Any] = [
+    STARTED,
+    CHUNK_1,
+    CHUNK_2,
+    COMPLETE,
+    *(
+        msgspec.structs.replace(event, agent="researcher")
+        for event in some_tool_events("call-2")
+        if not isinstance(event, ToolInputChunk)
+    ),
+    COMMITTED,
+    OUTPUT,
+]
 
 
 def _problems(*events: StreamEvent) -> list[str]:
@@ -49,6 +63,7 @@ def _problems(*events: StreamEvent) -> list[str]:
         some_events(),
         some_events("a", tools=CALL),
         some_events(tools=[*CALL, *some_tool_events("call-2")]),
+        numbered([START, *NESTED, STOP, END]),
         numbered([START, STOP, END]),
         numbered([START, STARTED, CHUNK_1, FAILED_OUTPUT, STOP, END]),
         numbered([START, TextChunk(content="a"), ERROR, MessageEnd(finish_reason="error"), END]),
@@ -86,6 +101,11 @@ def test_events_that_were_never_published_need_no_numbers() -> None:
         ([START, STARTED, CHUNK_1, COMPLETE, OUTPUT, STOP, END], "not what its chunks make up"),
         ([START, CHUNK_1, STOP, END], "call-1: ToolInputChunk before its start"),
         ([START, OUTPUT, STOP, END], "call-1: ToolOutput before its start"),
+        ([START, *NESTED[:7], NESTED[-1], STOP, END], "call-2: no output"),
+        (
+            [START, *NESTED[:7], msgspec.structs.replace(NESTED[7], agent=None), STOP, END],
+            "call-2: ToolOutput names another agent",
+        ),
     ],
 )
 def test_a_broken_stream_is_told_what_is_wrong(events: list[StreamEvent], problem: str) -> None:

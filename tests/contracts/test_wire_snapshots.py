@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hayrunner_contracts import examples, headers, subjects
+from hayrunner_contracts import examples, headers, subagents, subjects
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 ID = "01981a60-0000-7000-8000-000000000001"
@@ -32,6 +32,7 @@ TYPES: dict[str, object] = {
             "dead": subjects.dead("default", "support"),
             "holds": subjects.worker_holds("w1"),
         },
+        "metadata": {"subagent_path": subagents.SUBAGENT_PATH},
         "streams": [
             subjects.AGENT_REQUESTS,
             subjects.RUN_EVENTS,

@@ -64,6 +64,8 @@ _OPTIONS = {
     "on_busy_thread": "Where another run uses the thread: `wait` for it, or `reject`.",
 }
 
+_SUBAGENT = "The subagent that made the call."
+
 _RESULT = {
     "message_id": "The request's id.",
     "agent": "The agent that ran.",
@@ -122,26 +124,33 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "TextChunk": {**_SEQ, "content": "The piece of text."},
     "ReasoningChunk": {**_SEQ, "content": "The piece of reasoning."},
-    "ToolCallStart": {**_SEQ, **_TOOL, "agent": "The subagent that made the call."},
+    "ToolCallStart": {**_SEQ, **_TOOL, "agent": _SUBAGENT},
     "ToolInputChunk": {**_SEQ, **_CALL_ID, "input_chunk": "A piece of JSON text."},
     "ToolInputComplete": {
         **_SEQ,
         **_TOOL,
         "tool_input": "The object; the raw text where the model wrote none.",
+        "agent": _SUBAGENT,
     },
     "ToolApprovalRequest": {
         **_SEQ,
         **_TOOL,
         "tool_input": "What it would run with.",
         "expires_at": "Until when a decision is waited for, RFC 3339.",
+        "agent": _SUBAGENT,
     },
-    "ToolExecutionCommitted": {**_SEQ, **_TOOL, "tool_input": "What it really ran with."},
+    "ToolExecutionCommitted": {
+        **_SEQ,
+        **_TOOL,
+        "tool_input": "What it really ran with.",
+        "agent": _SUBAGENT,
+    },
     "ToolOutput": {
         **_SEQ,
         **_CALL_ID,
         "tool_output": "Text, or content parts.",
         "is_error": "The call failed, was refused or never ran.",
-        "agent": "The subagent that made the call.",
+        "agent": _SUBAGENT,
     },
     "ModelCallEnd": {
         **_SEQ,

@@ -121,6 +121,7 @@ class ToolInputComplete(
     tool_call_id: str
     tool_name: str
     tool_input: dict[str, Any] | str
+    agent: str | None = None
 
 
 class ToolApprovalRequest(
@@ -132,6 +133,7 @@ class ToolApprovalRequest(
     tool_name: str
     tool_input: dict[str, Any]
     expires_at: str | None = None
+    agent: str | None = None
 
 
 class ToolExecutionCommitted(
@@ -142,6 +144,7 @@ class ToolExecutionCommitted(
     tool_call_id: str
     tool_name: str
     tool_input: dict[str, Any]
+    agent: str | None = None
 
 
 class ToolOutput(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="tool_output"):

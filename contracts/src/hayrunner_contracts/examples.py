@@ -222,7 +222,12 @@ EVENTS: dict[str, StreamEvent] = {
         seq=5, step=1, tool_call_id="call-1", input_chunk='{"order": 7}'
     ),
     "tool_input_complete": ToolInputComplete(
-        seq=6, step=1, tool_call_id="call-1", tool_name="find_order", tool_input={"order": 7}
+        seq=6,
+        step=1,
+        tool_call_id="call-1",
+        tool_name="find_order",
+        tool_input={"order": 7},
+        agent="researcher",
     ),
     "tool_approval_request": ToolApprovalRequest(
         seq=7,
@@ -231,9 +236,15 @@ EVENTS: dict[str, StreamEvent] = {
         tool_name="find_order",
         tool_input={"order": 7},
         expires_at="2026-01-31T12:00:00Z",
+        agent="researcher",
     ),
     "tool_execution_committed": ToolExecutionCommitted(
-        seq=8, step=1, tool_call_id="call-1", tool_name="find_order", tool_input={"order": 7}
+        seq=8,
+        step=1,
+        tool_call_id="call-1",
+        tool_name="find_order",
+        tool_input={"order": 7},
+        agent="researcher",
     ),
     "tool_output": ToolOutput(
         seq=9, step=1, tool_call_id="call-1", tool_output="shipped", is_error=True, agent="helper"

@@ -7,7 +7,8 @@
    (or none and an output that is an error) and one `tool_output`; input chunks stand between
    start and completion and make up the input; a `tool_execution_committed`, at most one, stands
    before the output. A `tool_approval_request` for one stands between its completion and its
-   commit; in a run of mode `answer` it is all that is told of its call.
+   commit; in a run of mode `answer` it is all that is told of its call. A call of a subagent
+   names it in all of these but the input chunks.
 
 An event that `run_resumed` voids counts for the first rule only.
 """
@@ -103,15 +104,16 @@ def _check_error(events: Sequence[Event]) -> list[str]:
 class _Call:
     """What was seen of one tool call."""
 
-    def __init__(self, tool_call_id: str) -> None:
+    def __init__(self, tool_call_id: str, agent: str | None) -> None:
         self._id = tool_call_id
+        self._agent = agent
         self._chunks: list[str] = []
         self._completed = False
         self._committed = False
         self._output: ToolOutput | None = None
 
     def take(self, event: _ToolEvent) -> list[str]:
-        problems = [f"{self._id}: {type(event).__name__} after its output"] if self._output else []
+        problems = self._check_event(event)
         match event:
             case ToolInputChunk():
                 if self._completed:
@@ -131,6 +133,13 @@ class _Call:
                 self._committed = True
             case ToolOutput():
                 self._output = event
+        return problems
+
+    def _check_event(self, event: _ToolEvent) -> list[str]:
+        kind = type(event).__name__
+        problems = [f"{self._id}: {kind} after its output"] if self._output else []
+        if not isinstance(event, ToolInputChunk) and event.agent != self._agent:
+            problems.append(f"{self._id}: {kind} names another agent")
         return problems
 
     def end(self) -> list[str]:
@@ -158,7 +167,7 @@ def _check_tools(events: Iterable[Event]) -> list[str]:
         if isinstance(event, ToolCallStart):
             if event.tool_call_id in calls:
                 problems.append(f"{event.tool_call_id}: started twice")
-            calls[event.tool_call_id] = _Call(event.tool_call_id)
+            calls[event.tool_call_id] = _Call(event.tool_call_id, event.agent)
         elif isinstance(event, ToolApprovalRequest):
             if (asked := calls.get(event.tool_call_id)) is not None:
                 problems += asked.take(event)

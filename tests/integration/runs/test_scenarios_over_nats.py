@@ -23,7 +23,11 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 CHAT = load_scenarios(SCENARIOS / "openai_chat.json")
 RESPONSES = load_scenarios(SCENARIOS / "openai_responses.json")
 CASES = [
-    *((f"{kind}-{name}", kind, turns) for name, turns in CHAT.items() for kind in ("own", "openai")),
+    *(
+        (f"{kind}-{name}", kind, turns)
+        for name, turns in CHAT.items()
+        for kind in ("own", "openai")
+    ),
     *((f"responses-{name}", "responses", turns) for name, turns in RESPONSES.items()),
 ]
 

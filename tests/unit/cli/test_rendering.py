@@ -70,6 +70,14 @@ def test_arguments_that_were_changed_before_they_were_run_are_shown_as_run() -> 
     assert told == '  → f {"x":1}\n  → run with {"x":2}\n  ← f [{"text":"two"}]\n'
 
 
+def test_a_subagents_calls_are_shown_as_its_own() -> None:
+    told = shown(
+        ToolInputComplete(tool_call_id="a", tool_name="f", tool_input={"x": 1}, agent="helper"),
+        ToolOutput(tool_call_id="a", tool_output="two", agent="helper"),
+    )
+    assert told == '  → helper: f {"x":1}\n  ← helper: f two\n'
+
+
 def test_arguments_that_are_no_json_are_shown_as_they_are() -> None:
     told = shown(ToolInputComplete(tool_call_id="a", tool_name="f", tool_input='{"x": '))
     assert told == '  → f {"x": \n'

@@ -1,7 +1,7 @@
 """Hayrunner: Haystack agents and pipelines as workers on NATS.
 
-`Agent`, `Registry`, `Run`, `Stream` and `ToolError` are loaded when they are first used, so that
-commands that only talk to the bus do not import Haystack.
+Its names are loaded when they are first used, so that commands that only talk to the bus do not
+import Haystack.
 """
 
 import importlib
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
 
 if TYPE_CHECKING:
+    from hayrunner.adapters.citations import CitationRegistry, CitedDocument
     from hayrunner.adapters.run import Run
     from hayrunner.adapters.stream import Stream
+    from hayrunner.adapters.subagents import Subagent
+    from hayrunner.adapters.suggestions import SuggestionGenerator
     from hayrunner.agent import Agent
     from hayrunner.approvals import requires_approval
     from hayrunner.errors import ToolError
@@ -25,11 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "CitationRegistry",
+    "CitedDocument",
     "Registry",
     "Run",
     "RunHooks",
     "RunInbox",
     "Stream",
+    "Subagent",
+    "SuggestionGenerator",
     "ToolError",
     "current_tool_call",
     "requires_approval",
@@ -37,11 +44,15 @@ __all__ = [
 
 _HOMES = {
     "Agent": "hayrunner.agent",
+    "CitationRegistry": "hayrunner.adapters.citations",
+    "CitedDocument": "hayrunner.adapters.citations",
     "Registry": "hayrunner.registry",
     "RunHooks": "hayrunner.hooks",
     "RunInbox": "hayrunner.run_inbox",
     "Run": "hayrunner.adapters.run",
     "Stream": "hayrunner.adapters.stream",
+    "Subagent": "hayrunner.adapters.subagents",
+    "SuggestionGenerator": "hayrunner.adapters.suggestions",
     "ToolError": "hayrunner.errors",
     "current_tool_call": "hayrunner.tool_context",
     "requires_approval": "hayrunner.approvals",

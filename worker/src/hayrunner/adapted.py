@@ -33,6 +33,7 @@ class HaystackAgentAdapter(Agent):
     def __init__(self, name: str, agent: HaystackAgent) -> None:
         super().__init__()
         self.name = name
+        self.description = f"Asks the agent {name}."
         self._haystack_agent = agent
         self._loop = loop_agent(agent)
 
@@ -47,7 +48,12 @@ class HaystackAgentAdapter(Agent):
         )
 
     def get_pipeline_adapter(self, thread_id: str | None = None, user: str | None = None) -> Stream:
-        return Stream(self.loop, storage=self.get_storage(thread_id), max_history=self.max_history)
+        return Stream(
+            self.loop,
+            storage=self.get_storage(thread_id),
+            suggestion_generator=self.get_suggestion_generator(),
+            max_history=self.max_history,
+        )
 
     def headless_body(
         self,
@@ -67,6 +73,7 @@ class PipelineAgent(Agent):
     def __init__(self, name: str, pipeline: Pipeline) -> None:
         super().__init__()
         self.name = name
+        self.description = f"Asks the agent {name}."
         self._pipeline = pipeline
         # Made here for its checks: a pipeline that cannot run is refused before it is served.
         self._stream = Stream(pipeline)
@@ -97,4 +104,4 @@ class PipelineAgent(Agent):
     ) -> RunBody:
         if form is not None:
             raise InvalidRequest("a pipeline decides its own output", field="response_format")
-        return self.get_pipeline_adapter(thread_id, user).body(messages)
+        return self._stream.body(messages)

@@ -1,6 +1,7 @@
 """What an agent author writes: a class with a name, a model and tools."""
 
 import logging
+import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +18,19 @@ from haystack.tools import (
 )
 from pydantic import BaseModel
 
-from hayrunner.adapters.body import RunBody
+from hayrunner.adapters.body import RunBody, foreign_body
+from hayrunner.adapters.citations import (
+    CitationFormatter,
+    CitationRegistry,
+    RunCitations,
+    formatter_of,
+)
 from hayrunner.adapters.context import DiscardEvents, RunContext
 from hayrunner.adapters.convert import as_chat_messages
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.loop import LoopAgent, loop_agent
 from hayrunner.adapters.outcome import EventSink, RunOutcome
+from hayrunner.adapters.roster import Roster
 from hayrunner.adapters.run import Messages, Run
 from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.settings import (
@@ -32,6 +40,8 @@ from hayrunner.adapters.settings import (
 )
 from hayrunner.adapters.stream import Stream
 from hayrunner.adapters.structured import ResponseFormat, keeps_tools
+from hayrunner.adapters.subagents import SubagentSource, Team
+from hayrunner.adapters.suggestions import Suggesting, SuggestionGenerator, bound
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.agent_session import AgentSession
 from hayrunner.approvals import ApprovalRules, OnApprovalTimeout
@@ -42,12 +52,14 @@ from hayrunner.run_inbox import RunInbox
 from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter, Threads
 from hayrunner.storage.memory import InMemoryThreads
+from hayrunner_contracts.codec import deadline_of
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.errors import error_from_wire
 from hayrunner_contracts.events import StreamEvent
 from hayrunner_contracts.options import RunOptions
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.subagents import path_of
 
 __all__ = ["Agent", "ToolSource"]
 
@@ -75,12 +87,18 @@ class Agent:
     approve, beside those marked with `requires_approval`; a call waits `approval_timeout_s`
     seconds for it (None: as long as the run may last), then it is denied, or the run is stopped
     where `on_approval_timeout` says so.
+
+    `subagents` are agents that this one calls like tools; `description` says to one that calls
+    it what it is for (the docstring, if it is not given). `citation_formatter` makes the text of
+    the documents a tool found. `suggestion_generator` is asked for follow-up questions.
     """
 
     name: str = ""
+    description: str | None = None
     model: str | None = None
     instructions: str | None = None
     tools: Sequence[ToolSource] = ()
+    subagents: Sequence[SubagentSource] = ()
     documents: Sequence[Document] = ()
     hooks: Sequence[RunHooks] = ()
     default_hooks: ClassVar[Mapping[str, list[Any]]] = {}
@@ -91,6 +109,8 @@ class Agent:
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
     record_content_telemetry: bool = False
+    citation_formatter: CitationFormatter | None = None
+    suggestion_generator: Suggesting | None = None
     approvals: Sequence[str] = ()
     approval_timeout_s: float | None = 3600.0
     on_approval_timeout: OnApprovalTimeout = "deny"
@@ -102,6 +122,8 @@ class Agent:
         self.threads: Threads = InMemoryThreads()
         self._executor: ThreadPoolExecutor | None = None
         self.named_hooks: Mapping[str, RunHooks] = {}
+        self.roster = Roster()
+        self._team: Team | None = None
 
     # --- what an author may override -------------------------------------------------------
 
@@ -139,6 +161,7 @@ class Agent:
         return Stream(
             self.loop,
             storage=self.get_storage(thread_id),
+            suggestion_generator=self.get_suggestion_generator(),
             tools=self.run_tools(thread_id, user),
             system_prompt=self.get_system_prompt(),
             max_history=self.max_history,
@@ -148,6 +171,15 @@ class Agent:
         """Where the thread is kept; None for a run without one. The default are the threads of
         the worker's namespace, on NATS; without a worker they end with the process."""
         return None if thread_id is None else self.threads.thread(thread_id, agent=self.name)
+
+    def get_citation_registry(self) -> CitationRegistry:
+        """Where a run numbers its sources: a new one for each run."""
+        return CitationRegistry()
+
+    def get_suggestion_generator(self) -> SuggestionGenerator | None:
+        """What finds follow-up questions after an answer; None for none."""
+        wanted = self.suggestion_generator
+        return None if wanted is None else bound(wanted, self.llm)
 
     def approval_policy(self, call: PendingCall, run: HookRun) -> bool | Awaitable[bool]:
         """Whether a person has to approve this call, with these arguments, before it runs. May be
@@ -227,11 +259,19 @@ class Agent:
         return self._loop
 
     def run_tools(self, thread_id: str | None, user: str | None) -> list[Tool | Toolset]:
-        """`get_tools`, with plain functions made into tools, each once."""
-        return [
+        """`get_tools`, with plain functions made into tools, each once, and the subagents."""
+        tools = [
             source if isinstance(source, Tool | Toolset) else self._make_tool(source)
             for source in self.get_tools(thread_id, user)
         ]
+        return [*tools, *self.team.tools]
+
+    @property
+    def team(self) -> Team:
+        """The subagents. `ConfigurationError` where they cannot be what they are said to be."""
+        if self._team is None or self._team.roster is not self.roster:
+            self._team = Team.of(self)
+        return self._team
 
     def default_settings(self) -> RunSettings:
         """The agent's own settings, before a request's options."""
@@ -271,6 +311,7 @@ class Agent:
             turn = self.threads.turn(thread_id, identity["message_id"])
         hooks = [*self.hooks, *self._hooks_named(settings.hook_names)]
         chain = HookChain(hooks, **identity, tool_context=settings.tool_context)
+        citations = RunCitations(self.get_citation_registry(), formatter_of(self))
         return RunContext(
             **identity,
             turn=turn,
@@ -278,6 +319,7 @@ class Agent:
             sink=sink,
             hooks=chain,
             executor=self.executor,
+            citations=citations,
             inbox=inbox,
             approvals=self._approval_rules(),
         )
@@ -315,6 +357,7 @@ class Agent:
     async def warm_up(self) -> None:
         """Open clients and warm up tools, so that the first run does not pay for it."""
         await self.loop.warm_up_async()
+        await self.team.warm_up()
         if self.approvals and type(self).get_tools is Agent.get_tools:
             tools = flatten_tools_or_toolsets(self.run_tools(None, None))
             if unknown := set(self.approvals) - {tool.name for tool in tools}:
@@ -326,6 +369,8 @@ class Agent:
         """Release what `warm_up` opened."""
         if self._loop is not None:
             await self._loop.close_async()
+        if self._team is not None:
+            await self._team.close()
         if self._executor is not None:
             # Not waited for: a thread that a tool blocks cannot be ended.
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -345,6 +390,8 @@ class Agent:
             thread_id=request.thread_id,
             user=request.user,
         )
+        run.deadline = deadline_of(request, time.time())
+        run.path = path_of(request)
         return AgentSession(self, request, run)
 
     def headless_body(
@@ -362,7 +409,7 @@ class Agent:
         if not isinstance(adapter, Run):
             if form is not None and form.after_tools:
                 raise UnsupportedOption("then_format", "this agent's run adapter is its author's")
-            return _foreign_body(adapter, messages, self.get_system_prompt(), form)
+            return foreign_body(adapter, messages, self.get_system_prompt(), form)
         if tools and keeps_tools(form):
             stream = Stream(
                 self.loop,
@@ -388,20 +435,3 @@ def _result(run: RunContext, outcome: RunOutcome) -> RunResult:
         error=outcome.error,
         messages=outcome.messages,
     )
-
-
-def _foreign_body(
-    adapter: Any, messages: list[ChatMessage], prompt: str | None, form: ResponseFormat | None
-) -> RunBody:
-    """An author's own adapter is called as it is: its answer is the run's."""
-
-    async def body(run: RunContext) -> Any:
-        wanted = None if form is None else form.model or form.schema
-        answer = await adapter.run(messages, system_prompt=prompt, response_format=wanted)
-        run.finish_reason = "stop"
-        value = answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer
-        text = value if isinstance(value, str) else None
-        run.new_messages.append(ChatMessage.from_assistant(text or ""))
-        return value
-
-    return body

@@ -7,6 +7,8 @@ from haystack import Pipeline
 
 from hayrunner.adapted import HaystackAgentAdapter, PipelineAgent
 from hayrunner.adapters.pipelines import only_agent
+from hayrunner.adapters.roster import RemoteAgents, Roster
+from hayrunner.adapters.subagents import check_cycles
 from hayrunner.agent import Agent
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import RunHooks
@@ -24,6 +26,7 @@ class Registry:
         self._agents: dict[str, Agent] = {}
         self._hooks: dict[str, RunHooks] = {}
         self._threads: Threads | None = None
+        self._roster = Roster(agents=self._agents)
         for agent in agents:
             self.add_agent(agent)
 
@@ -40,8 +43,8 @@ class Registry:
     def add(self, name: str, agent: Any) -> Agent:
         """Register an `Agent`, a Haystack Agent or a Haystack Pipeline under `name`.
 
-        Raises `ConfigurationError` for a name that is no subject token or is taken, and for an
-        object that cannot be an agent.
+        Raises `ConfigurationError` for a name that is no subject token or is taken, for an
+        object that cannot be an agent, and where agents would call each other in a circle.
         """
         try:
             subjects.token("agent name", name)
@@ -53,6 +56,12 @@ class Registry:
         adapted.named_hooks = self._hooks
         if self._threads is not None:
             adapted.threads = self._threads
+        adapted.roster = self._roster
+        try:
+            check_cycles(name, adapted.subagents, self._roster)
+        except ConfigurationError:
+            del self._agents[name]
+            raise
         return adapted
 
     def add_hook(self, name: str, hook: RunHooks) -> None:
@@ -73,6 +82,10 @@ class Registry:
         self._threads = threads
         for agent in self._agents.values():
             agent.threads = threads
+
+    def use_remote_agents(self, remote: RemoteAgents, *, max_depth: int) -> None:
+        """For the worker: how subagents that are not registered here are called, and how deep."""
+        self._roster.remote, self._roster.max_depth = remote, max_depth
 
     @staticmethod
     def _adapt(name: str, agent: Any) -> Agent:

@@ -79,6 +79,13 @@ class RunInbox:
         said, self._said = self._said, []
         return said
 
+    def for_subagent(self) -> "RunInbox":
+        """The same decisions, for calls of a subagent. What is said stays for the run itself."""
+        shared = RunInbox(self._message_id, attended=self.attended)
+        shared._decisions, shared._settled = self._decisions, self._settled
+        shared._news = self._news
+        return shared
+
     def close(self) -> None:
         """The run is over: nothing is taken any more."""
         self._closed = True

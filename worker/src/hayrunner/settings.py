@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     """Runs at once, durable and direct together."""
     tool_threads: int = Field(default=64, ge=1)
     """Sync tools of one agent that run at once; async tools need no thread."""
+    subagent_depth: int = Field(default=5, ge=1)
+    """How many levels deep agents may ask agents, over all workers."""
     ack_wait_s: float = Field(default=20.0, ge=0.5)
     """Seconds without a sign of life after which a run is given to another worker."""
     max_attempts: int = Field(default=3, ge=1)

@@ -5,8 +5,9 @@ from typing import Any
 
 from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool, Toolset, flatten_tools_or_toolsets
+from pydantic import BaseModel
 
-from hayrunner.adapters.context import RunContext
+from hayrunner.adapters.context import REPLY_REJECTED, RunContext
 from hayrunner.adapters.format_requests import format_request
 from hayrunner.adapters.loop import LoopAgent
 from hayrunner.adapters.model_call import check_limits
@@ -15,7 +16,7 @@ from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.errors import StructuredOutputError
 from hayrunner_contracts.events import Data
 
-__all__ = ["RunBody", "loop_body"]
+__all__ = ["RunBody", "foreign_body", "loop_body"]
 
 RunBody = Callable[[RunContext], Awaitable[Any]]
 
@@ -47,6 +48,23 @@ def loop_body(
             return await form.answer(_run_tools(tools))
         await agent.run_async(messages=list(messages), tools=_run_tools(tools))
         return _last_text(run)
+
+    return body
+
+
+def foreign_body(
+    adapter: Any, messages: list[ChatMessage], prompt: str | None, form: ResponseFormat | None
+) -> RunBody:
+    """An author's own adapter is called as it is: its answer is the run's."""
+
+    async def body(run: RunContext) -> Any:
+        wanted = None if form is None else form.model or form.schema
+        answer = await adapter.run(messages, system_prompt=prompt, response_format=wanted)
+        run.finish_reason = "stop"
+        value = answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer
+        text = value if isinstance(value, str) else None
+        run.new_messages.append(ChatMessage.from_assistant(text or ""))
+        return value
 
     return body
 
@@ -112,7 +130,7 @@ class _Form:
         check_limits(run)
         if rejects and _last_text(run):
             # For consumers, who have seen the text: what that step counts is not the answer.
-            await run.emit([Data(data_type="reply_rejected", data={"step": run.normalizer.step})])
+            await run.emit([Data(data_type=REPLY_REJECTED, data={"step": run.normalizer.step})])
         run.new_messages.append(ChatMessage.from_user(feedback))
         history = [*self._messages, *run.new_messages]
         await self._agent.run_async(messages=history, tools=Toolset([]))

@@ -3,14 +3,17 @@
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from haystack.dataclasses import ChatMessage
+from msgspec.structs import replace
 
 from hayrunner.adapters.answer_tool import AnswerTool
+from hayrunner.adapters.citation_tags import TagFilter
+from hayrunner.adapters.citations import RunCitations
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
 from hayrunner.adapters.outcome import EventSink
@@ -19,9 +22,12 @@ from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
 from hayrunner.run_inbox import RunInbox
 from hayrunner.storage.base import ThreadTurn
-from hayrunner_contracts.events import StreamEvent, Usage
+from hayrunner_contracts.events import StreamEvent, ToolOutput, Usage
 
-__all__ = ["DiscardEvents", "RunContext", "current_run"]
+__all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
+
+REPLY_REJECTED = "reply_rejected"
+"""The `data` that says that the text of a reply does not count."""
 
 
 class DiscardEvents:
@@ -44,6 +50,11 @@ class RunContext:
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
     to be told before its next call.
+
+    `parent` is the run that this one is a part of, `path` names the agents above, whether they
+    run here or elsewhere. `subagent_calls` counts model calls of subagents, `relayed` has an
+    output for every call of theirs that is open. `suggest` finds follow-up questions for an
+    answer; None where nobody wants them. `deadline` is in seconds since the epoch.
     """
 
     message_id: str
@@ -72,6 +83,15 @@ class RunContext:
     streaming: asyncio.Task[Any] | None = None
     delta_error: HayrunnerError | None = None
     unsent: deque[StreamEvent] = field(default_factory=deque[StreamEvent])
+    citations: RunCitations = field(default_factory=RunCitations)
+    suggest: Callable[[str], Awaitable[list[str]]] | None = None
+    deadline: float | None = None
+    parent: "RunContext | None" = None
+    path: tuple[str, ...] = ()
+    subagent_calls: int = 0
+    relayed: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
+    _tags: TagFilter = field(default_factory=TagFilter)
+    _in_turn: asyncio.Lock | None = None
 
     async def emit(self, events: Iterable[StreamEvent]) -> None:
         """Give events to the sink, in order; waits where the sink does.
@@ -79,10 +99,54 @@ class RunContext:
         If the wait is cancelled, what was not given stays and goes first the next time: events
         that the normalizer counts as told are never lost.
         """
-        unsent = self.unsent
-        unsent.extend(events)
+        self.unsent.extend(self._tags.pass_on(events) if self.citations.any else events)
+        if self._in_turn is None:
+            await self._send()
+            return
+        async with self._in_turn:
+            await self._send()
+
+    async def _send(self) -> None:
+        unsent, emit = self.unsent, self.sink.emit
         while unsent:
-            await self.sink.emit(unsent.popleft())
+            await emit(unsent.popleft())
+
+    def share(self) -> None:
+        """Others will emit, too: where the sink waits, none of them overtakes another."""
+        if self._in_turn is None:
+            self._in_turn = asyncio.Lock()
+
+    def spend(self, usage: Usage) -> None:
+        """Count tokens, for this run and those it is a part of."""
+        for run in self.lineage():
+            run.usage = run.usage + usage
+            run.hooks.usage = run.usage
+
+    def lineage(self) -> "Iterator[RunContext]":
+        """This run and those in this process that it is a part of, innermost first."""
+        run: RunContext | None = self
+        while run is not None:
+            yield run
+            run = run.parent
+
+    @property
+    def budget_left(self) -> int | None:
+        """Tokens that may still be used before a budget is spent; None where there is none."""
+        budgets = ((run.settings.token_budget, run.usage.total_tokens) for run in self.lineage())
+        return min((budget - used for budget, used in budgets if budget is not None), default=None)
+
+    @property
+    def is_subagent(self) -> bool:
+        return bool(self.path)
+
+    @property
+    def all_model_calls(self) -> int:
+        return self.model_calls + self.subagent_calls
+
+    def close_relayed(self, why: str, call_ids: Iterable[str] | None = None) -> list[StreamEvent]:
+        """An error output for every open call of a subagent, or for those of these ids."""
+        ids = list(self.relayed) if call_ids is None else [i for i in call_ids if i in self.relayed]
+        return [replace(self.relayed.pop(call_id), tool_output=why) for call_id in ids]
 
     @property
     def last_text(self) -> str | None:

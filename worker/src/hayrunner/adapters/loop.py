@@ -21,7 +21,7 @@ from haystack.tools import Tool, flatten_tools_or_toolsets
 
 from hayrunner.adapters import haystack_internals as internals
 from hayrunner.adapters.call_checks import CheckedCalls, with_calls
-from hayrunner.adapters.context import RunContext, current_run
+from hayrunner.adapters.context import REPLY_REJECTED, RunContext, current_run
 from hayrunner.adapters.convert import to_wire, to_wire_parts
 from hayrunner.adapters.interjections import goes_on_for_what_was_said, take_in
 from hayrunner.adapters.model_call import call_model, with_preamble
@@ -217,7 +217,7 @@ class _Step:
         self.state.set("messages", answers)
         await self._report(reply.tool_calls, {})
         # For consumers, who have seen the text: what `step` counts is not the answer.
-        told = Data(data_type="reply_rejected", data={"step": run.normalizer.step})
+        told = Data(data_type=REPLY_REJECTED, data={"step": run.normalizer.step})
         await run.emit([told])
         feedback = ChatMessage.from_user(retry.feedback)
         run.new_messages.append(feedback)
@@ -303,6 +303,7 @@ class _Step:
             message = results.get(call.id)
             record.answered = True
             events.append(_output(record.id, message, run.normalizer.step))
+            events.extend(run.citations.sources_of(record.id, message, run.normalizer.step))
             run.new_messages.append(
                 message or ChatMessage.from_tool(tool_result="", origin=call, error=False)
             )

@@ -59,8 +59,7 @@ async def call_model(
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
     if usage := reply.meta.get("usage"):
-        run.usage = run.usage + usage_from(usage)
-        run.hooks.usage = run.usage
+        run.spend(usage_from(usage))
     # What no chunk told, such as an answer given by a tool, hooks see before consumers too.
     await (_watched_emit(run) if run.hooks.watches_deltas else run.emit)(events)
     return reply
@@ -70,9 +69,10 @@ def check_limits(run: RunContext) -> None:
     """Raise `MaxTurnsReached` or `BudgetSpent` where the run may make no further model call."""
     if run.model_calls >= run.settings.max_turns:
         raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
-    budget = run.settings.token_budget
-    if budget is not None and run.usage.total_tokens >= budget:
-        raise BudgetSpent(budget, messages=run.new_messages)
+    for spender in run.lineage():
+        budget = spender.settings.token_budget
+        if budget is not None and spender.usage.total_tokens >= budget:
+            raise BudgetSpent(budget, messages=run.new_messages)
 
 
 def may_call_model(run: RunContext) -> bool:

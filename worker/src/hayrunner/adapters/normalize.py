@@ -55,7 +55,7 @@ class CallRecord:
 class ChunkNormalizer:
     """Turns the chunks and replies of one run into its events."""
 
-    def __init__(self) -> None:
+    def __init__(self, used_ids: set[str] | None = None) -> None:
         self.step = 0
         self.open = False
         self.refused = False
@@ -68,7 +68,8 @@ class ChunkNormalizer:
         self._at_index: dict[int, CallRecord] = {}
         self._by_id: dict[tuple[int, str], CallRecord] = {}
         self._calls: list[CallRecord] = []
-        self._used_ids: set[str] = set()
+        # Shared with the run that this one is a part of: ids are unique in the whole of it.
+        self.used_ids: set[str] = set() if used_ids is None else used_ids
         self._answer_tool: AnswerTool | None = None
         self._held: list[str] = []
 
@@ -85,7 +86,7 @@ class ChunkNormalizer:
         self._at_index, self._by_id, self._calls = {}, {}, []
         self._answer_tool, self._held = answer_tool, []
         if used_ids is not None:
-            self._used_ids.update(used_ids)
+            self.used_ids.update(used_ids)
 
     @property
     def calls(self) -> list[CallRecord]:
@@ -196,15 +197,16 @@ class ChunkNormalizer:
                 yield self._input(call, delta.arguments)
 
     def _open(self, provider_id: str, index: int) -> CallRecord:
-        call = CallRecord(id=self._unique_id(provider_id), provider_id=provider_id)
+        call = CallRecord(id=self.unique_id(provider_id), provider_id=provider_id)
         self._at_index[index] = call
         self._by_id[index, provider_id] = call
         self._calls.append(call)
         return call
 
-    def _unique_id(self, wanted: str) -> str:
-        chosen = wanted if wanted and wanted not in self._used_ids else f"call_{uuid.uuid4().hex}"
-        self._used_ids.add(chosen)
+    def unique_id(self, wanted: str) -> str:
+        """An id for a call that no other call of the run has: the wanted one, if it is free."""
+        chosen = wanted if wanted and wanted not in self.used_ids else f"call_{uuid.uuid4().hex}"
+        self.used_ids.add(chosen)
         return chosen
 
     def _is_answer(self, tool_name: str) -> bool:

@@ -114,7 +114,7 @@ class PipelineAdapter:
         """A run body that runs the pipeline; its answer is the text that comes out last."""
 
         async def body(run: RunContext) -> Any:
-            normalizer = _PipelineNormalizer()
+            normalizer = _PipelineNormalizer(run.normalizer.used_ids)
             run.normalizer = normalizer
             normalizer.begin_step()
             data = self._data(messages)
@@ -133,7 +133,7 @@ class PipelineAdapter:
             await run.emit(normalizer.finish(new, text))
             run.new_messages.extend(new or [ChatMessage.from_assistant(text or "")])
             run.model_calls = normalizer.step
-            run.usage = _total_usage(new)
+            run.spend(_total_usage(new))
             run.finish_reason = new[-1].meta.get("finish_reason", "stop") if new else "stop"
             return text
 
@@ -218,8 +218,8 @@ class _PipelineNormalizer(ChunkNormalizer):
     """An Agent inside a pipeline shows its steps only through its chunks: results arrive as
     chunks, and what comes after them belongs to the next step."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, used_ids: set[str] | None = None) -> None:
+        super().__init__(used_ids)
         self._streamed = False
         self._ended: list[tuple[int, CallRecord]] = []
         """The calls of the steps that have ended, with their step."""
@@ -268,7 +268,7 @@ class _PipelineNormalizer(ChunkNormalizer):
 
     def _unseen(self, origin: ToolCall) -> CallRecord:
         provider_id = origin.id or ""
-        call = CallRecord(id=self._unique_id(provider_id), provider_id=provider_id)
+        call = CallRecord(id=self.unique_id(provider_id), provider_id=provider_id)
         call.tool_name, call.answered = origin.tool_name, True
         return call
 

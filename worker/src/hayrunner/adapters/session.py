@@ -15,7 +15,14 @@ from hayrunner.adapters.writer import StreamWriter, close_history
 from hayrunner.errors import HayrunnerError, UnsupportedOption
 from hayrunner.hooks import RunEnd
 from hayrunner_contracts.errors import RunError, RunFailure
-from hayrunner_contracts.events import Error, FinishReason, MessageEnd, StreamEvent, Usage
+from hayrunner_contracts.events import (
+    Error,
+    FinishReason,
+    MessageEnd,
+    StreamEvent,
+    Suggestion,
+    Usage,
+)
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.results import RunStatus
 
@@ -81,18 +88,21 @@ class LoopSession:
         if ending.status != "completed":
             why = _why(ending.failure)
             close_history(run, ending.finish_reason, why)
+            events.extend(run.close_relayed(why))
             events.extend(run.normalizer.close_open_calls(why))
         messages = [to_wire(message) for message in run.new_messages]
         ending = await self._stored(ending, messages)
         ending = await self._told_hooks(ending)
         events.extend(ending.events(run.usage))
         await run.emit(events)
+        if ending.status == "completed":
+            await self._suggest(ending.answer)
         return RunOutcome(
             status=ending.status,
             answer=ending.answer,
             finish_reason=ending.finish_reason,
             usage=run.usage,
-            model_calls=run.model_calls,
+            model_calls=run.all_model_calls,
             error=ending.failure,
             messages=messages,
         )
@@ -136,15 +146,29 @@ class LoopSession:
             self._task = asyncio.ensure_future(self._begin())
         finally:
             current_run.reset(token)
+        await self._wait_for(self._task)
+
+    @staticmethod
+    async def _wait_for(task: "asyncio.Task[Any]") -> None:
         try:
-            await asyncio.wait([self._task])
+            await asyncio.wait([task])
         except asyncio.CancelledError:
             # Not our stop: the worker goes away. The run is not over, so nothing is said of it.
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            if not self._task.cancelled():
-                self._task.exception()
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
             raise
+
+    async def _suggest(self, answer: Any) -> None:
+        """Offer follow-up questions. The run is over: `stop` ends only this."""
+        suggest = self._run.suggest
+        if suggest is None or self._stopped is not None or not isinstance(answer, str):
+            return
+        self._task = asyncio.ensure_future(suggest(answer))
+        await self._wait_for(self._task)
+        if not self._task.cancelled() and (found := self._task.result()):
+            await self._run.emit([Suggestion(suggestions=found)])
 
     async def _begin(self) -> Any:
         run = self._run

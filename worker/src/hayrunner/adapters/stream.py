@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool, Toolset
 
 from hayrunner.adapters.body import RunBody, loop_body
+from hayrunner.adapters.citations import CitationRegistry, RunCitations
+from hayrunner.adapters.conclusion import concluding
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import as_chat_messages
 from hayrunner.adapters.loop import LoopAgent, loop_agent
@@ -21,6 +24,7 @@ from hayrunner.adapters.run import Messages
 from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.settings import RunSettings
 from hayrunner.adapters.structured import ResponseFormat
+from hayrunner.adapters.suggestions import Suggesting, SuggestionGenerator, bound, suggested
 from hayrunner.adapters.writer import StreamWriter
 from hayrunner.errors import ConfigurationError
 from hayrunner.storage.base import BaseStorageAdapter
@@ -39,7 +43,9 @@ class Stream:
     `generator` names the pipeline's component whose chunks are the answer, where it is not the
     last one that streams. With `store` and a `storage`, the thread is loaded before the run, its
     last `max_history` messages if that is given, and the run's messages are appended after it.
-    Limits are the Haystack Agent's own, unless `stream` is given settings.
+    Sources are numbered in `citation_registry`; in one of each run's own, if it is not given.
+    `suggestion_generator` is asked for follow-up questions after an answer. Limits are the
+    Haystack Agent's own, unless `stream` is given settings.
     """
 
     def __init__(
@@ -48,6 +54,8 @@ class Stream:
         generator: str | None = None,
         store: bool = True,
         storage: BaseStorageAdapter | None = None,
+        citation_registry: CitationRegistry | None = None,
+        suggestion_generator: Suggesting | None = None,
         *,
         tools: Sequence[Tool | Toolset] | Toolset | None = None,
         system_prompt: str | None = None,
@@ -57,6 +65,7 @@ class Stream:
         self.storage = storage if store else None
         self.system_prompt = system_prompt
         self._tools = tools
+        self._citations = citation_registry
         self._loop: LoopAgent | None = None
         self._pipeline: PipelineAdapter | None = None
         if (agent := only_agent(pipeline)) is not None:
@@ -68,6 +77,13 @@ class Stream:
                 "Stream takes a Haystack Agent or Pipeline, "
                 f"this is {type(pipeline).__module__}.{type(pipeline).__qualname__}"
             )
+        self._suggestions = self._bound(suggestion_generator)
+
+    def _bound(self, suggesting: Suggesting | None) -> SuggestionGenerator | None:
+        if suggesting is None:
+            return None
+        own = None if self._loop is None else self._loop.chat_generator
+        return bound(suggesting, own)
 
     async def stream(
         self,
@@ -129,19 +145,39 @@ class Stream:
         *,
         response_format: ResponseFormat | None = None,
     ) -> RunBody:
-        """The run body for a session. `messages` is the whole conversation."""
+        """The run body for a session. `messages` is the whole conversation. The run of a
+        subagent ends with a text even where its loop is cut short."""
         if self._pipeline is not None:
             if response_format is not None:
                 field = "options.then_format" if response_format.after_tools else "response_format"
                 raise InvalidRequest("a pipeline decides its own output", field=field)
-            return self._pipeline.body(messages)
+            return self._equipped(self._pipeline.body(messages), messages)
         assert self._loop is not None  # the constructor sets one of the two
         conversation = list(messages)
         if self.system_prompt is not None:
             conversation.insert(0, ChatMessage.from_system(self.system_prompt))
-        return loop_body(
+        body = loop_body(
             self._loop, conversation, tools=self._tools, response_format=response_format
         )
+        ending = concluding(body, self._loop, conversation)
+        return self._equipped(body, messages, ending)
+
+    def _equipped(
+        self, body: RunBody, messages: Sequence[ChatMessage], ending: RunBody | None = None
+    ) -> RunBody:
+        """`body` with what this adapter gives a run; `ending` in its place for a subagent's."""
+
+        async def equipped(run: RunContext) -> Any:
+            # A subagent here shares its parent's sources.
+            if self._citations is not None and run.parent is None:
+                run.citations = RunCitations(self._citations, run.citations.formatter)
+            if run.is_subagent:
+                return await (ending or body)(run)
+            if self._suggestions is not None:
+                run.suggest = partial(suggested, self._suggestions, messages)
+            return await body(run)
+
+        return equipped
 
 
 class _QueueSink:

@@ -17,12 +17,13 @@ from typing import Any
 
 from haystack import tracing
 from haystack.components.agents.state import State
-from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.dataclasses import ChatMessage, Document, ToolCall
 from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
 from hayrunner.adapters import haystack_internals as internals
 from hayrunner.adapters.admission import Refused, admit, ask_hooks
+from hayrunner.adapters.citations import documents_in
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.errors import HayrunnerError, HookStopped, RunStopped, ToolError
@@ -201,9 +202,23 @@ class ToolBatch:
     def _message(self, call: ToolCall, tool: Tool, outcome: Any) -> ChatMessage:
         if isinstance(outcome, _Failure):
             return ChatMessage.from_tool(tool_result=outcome.text, origin=call, error=True)
+        if documents := documents_in(outcome):
+            return self._cited(documents, outcome, call, tool)
         return internals.build_tool_message(
             outcome, call, tool, raise_on_failure=self.raise_on_failure
         )
+
+    def _cited(
+        self, documents: list[Document], outcome: Any, call: ToolCall, tool: Tool
+    ) -> ChatMessage:
+        try:
+            return self.run_context.citations.message(documents, outcome, call, tool)
+        # Policy: an author's formatter may raise anything, and its text may hold content.
+        except Exception as error:
+            ref = uuid.uuid4().hex[:12]
+            logger.warning("formatting sources failed: %s (ref %s)", type(error).__name__, ref)
+            text = f"The tool {call.tool_name} failed (ref {ref})."
+            return ChatMessage.from_tool(tool_result=text, origin=call, error=True)
 
 
 @dataclass(frozen=True)

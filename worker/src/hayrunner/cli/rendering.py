@@ -96,9 +96,10 @@ class RunView:
     def _show_tool(self, event: ToolInputComplete | ToolExecutionCommitted | ToolOutput) -> None:
         call = event.tool_call_id
         if isinstance(event, ToolInputComplete):
-            self._tool_names[call] = event.tool_name
+            name = f"{event.agent}: {event.tool_name}" if event.agent else event.tool_name
+            self._tool_names[call] = name
             self._written[call] = event.tool_input
-            self._line(f"  → {event.tool_name} {_as_text(event.tool_input)}", style="cyan")
+            self._line(f"  → {name} {_as_text(event.tool_input)}", style="cyan")
         elif isinstance(event, ToolExecutionCommitted):
             if event.tool_input != self._written.get(call):
                 self._line(f"  → run with {_as_text(event.tool_input)}", style="cyan")

@@ -21,8 +21,9 @@ from hayrunner.serving.execution import PublisherFactory
 from hayrunner.serving.health import health_routes
 from hayrunner.serving.http_server import HttpServer
 from hayrunner.serving.parts import Parts, build_parts, provisioned
+from hayrunner.serving.remote_agents import BusAgents
 from hayrunner.serving.run_events import RunPublisher
-from hayrunner.serving.served import AgentRegistry
+from hayrunner.serving.served import AgentRegistry, CallsRemoteAgents
 from hayrunner.serving.subscribers import add_subscribers
 from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import cause_of, get_logger
@@ -204,6 +205,9 @@ class Worker:
         self._parts = await build_parts(
             bus, self.settings, self.registry, self.metrics, publisher=self._publisher
         )
+        if isinstance(self.registry, CallsRemoteAgents):
+            depth = self.settings.subagent_depth
+            self.registry.use_remote_agents(BusAgents(bus), max_depth=depth)
         self._app.context.set_global("asks", self._parts.asks)
         self._app.context.set_global("holdings", self._parts.holdings)
         names = self.registry.names()

@@ -1,14 +1,15 @@
 """What the serving half needs of an agent, and no more."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.adapters.roster import RemoteAgents
 from hayrunner.storage.base import Threads
 from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.requests import RunRequest
 
-__all__ = ["AgentRegistry", "RunSession", "ServedAgent"]
+__all__ = ["AgentRegistry", "CallsRemoteAgents", "RunSession", "ServedAgent"]
 
 
 class RunSession(Protocol):
@@ -67,4 +68,13 @@ class AgentRegistry(Protocol):
 
     def get(self, name: str) -> ServedAgent:
         """`KeyError` where there is none of that name."""
+        ...
+
+
+@runtime_checkable
+class CallsRemoteAgents(Protocol):
+    """A registry whose agents may call agents of other workers."""
+
+    def use_remote_agents(self, remote: RemoteAgents, *, max_depth: int) -> None:
+        """Called once, after connecting and before agents are warmed up."""
         ...
