@@ -16,6 +16,7 @@ from hayrunner.adapters.outcome import EventSink
 from hayrunner.agent import Agent
 from hayrunner.serving.drive import Drive, FrameSink, Stopper
 from hayrunner.serving.served import RunSession
+from hayrunner.storage.base import Threads
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.codec import decode_request, encode
 from hayrunner_contracts.events import MessageStart, StreamEnd, StreamEvent, UnknownEvent, Usage
@@ -24,7 +25,7 @@ from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.testing import assert_valid_stream, eventually
 
-__all__ = ["BusDriver", "Driver", "LocalDriver", "Running", "Stage", "Told", "steps"]
+__all__ = ["BusDriver", "Driver", "LocalDriver", "Running", "Stage", "Told", "new_thread", "steps"]
 
 AGENT = "stage"
 _TIMEOUT_S = 30.0
@@ -244,6 +245,10 @@ class Stage:
 
     def __init__(self) -> None:
         self.agent: Agent | None = None
+        self._threads: Threads | None = None
+
+    def bind(self, *, threads: Threads) -> None:
+        self._threads = threads
 
     async def warm_up(self) -> None:
         return
@@ -255,6 +260,8 @@ class Stage:
         self, request: RunRequest, *, message_id: str, sink: EventSink, agent_name: str
     ) -> RunSession:
         assert self.agent is not None
+        assert self._threads is not None
+        self.agent.threads = self._threads
         return self.agent.open_session(
             request, message_id=message_id, sink=sink, agent_name=agent_name
         )
@@ -264,6 +271,11 @@ class Stage:
 
     def get(self, name: str) -> "Stage":
         return self
+
+
+def new_thread() -> str:
+    """A thread nobody has written to: a module's tests share one store."""
+    return f"t-{uuid.uuid4()}"
 
 
 def steps(body: dict[str, Any]) -> int:

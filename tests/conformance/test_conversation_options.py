@@ -26,9 +26,9 @@ class Storage(InMemoryStorage):
         super().__init__(self.runs)
         self.loads = 0
 
-    async def load(self) -> list[ChatMessage]:
+    async def load(self, before_message_id: str | None = None) -> list[ChatMessage]:
         self.loads += 1
-        return await super().load()
+        return await super().load(before_message_id)
 
     @property
     def texts(self) -> list[str | None]:
@@ -123,7 +123,7 @@ async def test_a_thread_that_cannot_be_loaded_fails_the_run_before_the_first_cal
     driver: Driver, provide: Provide, agent_over: AgentOver
 ) -> None:
     class Broken(Storage):
-        async def load(self) -> list[ChatMessage]:
+        async def load(self, before_message_id: str | None = None) -> list[ChatMessage]:
             raise OSError("card 4711")
 
     provider, generator = await provide(REPLY)

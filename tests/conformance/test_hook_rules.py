@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import AgentOver, Provide
-from tests.conformance.drivers import Driver
+from tests.conformance.drivers import Driver, new_thread
 from tests.conformance.hooked import POINTS, hook, idle_hook
 from tests.unit.agent.runs import MESSAGE_ID, call_turn, chunk, text_turn, usage_chunk
 
@@ -225,14 +225,15 @@ async def test_a_hook_knows_its_run(
     agent = agent_over(
         generator, tools=[add], hooks=[hook(**{point: note(point) for point in POINTS})]
     )
+    thread = new_thread()
     told = await driver.tell(
-        agent, options={"tool_context": {"tenant": "t1"}}, thread_id="th", user="ann"
+        agent, options={"tool_context": {"tenant": "t1"}}, thread_id=thread, user="ann"
     )
 
     for runs in seen.values():
         for run in runs:
             assert run.message_id == told.result.message_id
-            assert (run.agent, run.thread_id, run.user) == ("stage", "th", "ann")
+            assert (run.agent, run.thread_id, run.user) == ("stage", thread, "ann")
             assert run.tool_context == {"tenant": "t1"}
     steps = {point: [run.step for run in runs] for point, runs in seen.items()}
     assert steps["on_run_start"] == [0]

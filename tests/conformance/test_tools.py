@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import AgentOver, Provide
-from tests.conformance.drivers import Driver, Told
+from tests.conformance.drivers import Driver, Told, new_thread
 from tests.unit.agent.runs import call_turn, text_turn
 
 from hayrunner.tool_context import ToolCallInfo, current_tool_call
@@ -92,12 +92,14 @@ async def test_a_tool_knows_the_call_it_runs_for(
     _, generator = await provide(CALLS)
     notes = Notes(sort)
     agent = agent_over(generator, tools=[notes.tool])
-    told = await driver.tell(agent, thread_id="t", user="ann", options={"tool_concurrency": 2})
+    thread = new_thread()
+    told = await driver.tell(agent, thread_id=thread, user="ann", options={"tool_concurrency": 2})
     message_id = told.result.message_id
+    assert len(notes.calls) == 2
     for number, call in enumerate(sorted(notes.calls, key=lambda call: call.tool_call_id)):
         assert (call.message_id, call.agent, call.step) == (message_id, "stage", 1)
         assert (call.tool_call_id, call.tool_name) == (f"call_{number}", "note")
-        assert (call.thread_id, call.user) == ("t", "ann")
+        assert (call.thread_id, call.user) == (thread, "ann")
         assert call.idempotency_key == f"{message_id}:1:call_{number}"
 
 

@@ -35,6 +35,7 @@ def test_every_module_says_what_is_public(module: str) -> None:
 def test_every_public_type_of_the_wire_can_be_taken_from_the_package() -> None:
     for module in (
         "chunks", "commands", "documents", "errors", "events", "messages", "requests", "results",
+        "threads",
     ):  # fmt: skip
         loaded = importlib.import_module(f"hayrunner_contracts.{module}")
         assert set(loaded.__all__) <= set(hayrunner_contracts.__all__), module

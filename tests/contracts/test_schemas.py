@@ -19,6 +19,7 @@ from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.schema import export, json_schemas, main
 from hayrunner_contracts.tables import filled
+from hayrunner_contracts.threads import THREAD_RECORD_TYPES, Thread, ThreadRating, ThreadState
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = json_schemas()
@@ -27,6 +28,8 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     *(("run_result", name, value) for name, value in examples.RESULTS.items()),
     *(("run_command", name, value) for name, value in examples.COMMANDS.items()),
     *(("stream_event", name, value) for name, value in examples.EVENTS.items()),
+    *(("thread_record", name, value) for name, value in examples.THREAD_RECORDS.items()),
+    *((name, name, value) for name, value in examples.THREADS.items()),
     *(("chat_message", name, value) for name, value in examples.MESSAGES.items()),
     *(
         (name if name in SCHEMAS else "streaming_chunk", name, value)
@@ -80,7 +83,8 @@ def test_a_schema_admits_fields_of_a_newer_event() -> None:
 
 def test_every_field_is_described() -> None:
     kinds = [RunRequest, RunOptions, RunResult, RunFailure, Usage]
-    for kind in [*kinds, *EVENT_TYPES.values(), *COMMAND_TYPES.values()]:
+    records = [*THREAD_RECORD_TYPES.values(), ThreadState, Thread, ThreadRating]
+    for kind in [*kinds, *EVENT_TYPES.values(), *COMMAND_TYPES.values(), *records]:
         assert set(FIELDS[kind.__name__]) == set(kind.__struct_fields__), kind.__name__
 
 

@@ -18,6 +18,8 @@ TYPES: dict[str, object] = {
     **{f"event_{name}": value for name, value in examples.EVENTS.items()},
     **{f"command_{name}": value for name, value in examples.COMMANDS.items()},
     **{f"message_{name}": value for name, value in examples.MESSAGES.items()},
+    **{f"thread_record_{name}": value for name, value in examples.THREAD_RECORDS.items()},
+    **examples.THREADS,
     **examples.DATA_CLASSES,
     "names": {
         "subjects": {
@@ -42,6 +44,7 @@ TYPES: dict[str, object] = {
         "buckets": [subjects.RUNS_BUCKET, subjects.RUN_BLOBS_BUCKET],
         "consumer": subjects.consumer_name("default", "support"),
         "claim": subjects.claim_key("default", ID),
+        "thread_lock": subjects.thread_lock_key("default", "thread-7"),
         "derived_message_id": subjects.derived_message_id("AGENT_REQUESTS", 7),
         "headers": {name: getattr(headers, name) for name in sorted(headers.__all__)},
     },

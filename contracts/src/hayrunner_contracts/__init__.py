@@ -133,6 +133,20 @@ from hayrunner_contracts.results import (
 from hayrunner_contracts.subjects import (
     DEFAULT_NAMESPACE,
 )
+from hayrunner_contracts.threads import (
+    THREAD_RECORD_TYPES,
+    Rating,
+    Thread,
+    ThreadCreated,
+    ThreadDeleted,
+    ThreadInfo,
+    ThreadMessages,
+    ThreadRated,
+    ThreadRating,
+    ThreadRecord,
+    ThreadRestored,
+    ThreadState,
+)
 
 if TYPE_CHECKING:
     from hayrunner_contracts.client import RunClient as RunClient
@@ -145,6 +159,7 @@ __all__ = [
     "EVENT_TYPES",
     "SAID",
     "SCHEMA_VERSION",
+    "THREAD_RECORD_TYPES",
     "Approve",
     "BudgetExceeded",
     "BusyThread",
@@ -181,6 +196,7 @@ __all__ = [
     "PayloadTooLarge",
     "ProviderFailed",
     "ProviderRateLimited",
+    "Rating",
     "Reasoning",
     "ReasoningChunk",
     "RequestLimits",
@@ -206,6 +222,16 @@ __all__ = [
     "StructuredOutputFailed",
     "Suggestion",
     "TextChunk",
+    "Thread",
+    "ThreadCreated",
+    "ThreadDeleted",
+    "ThreadInfo",
+    "ThreadMessages",
+    "ThreadRated",
+    "ThreadRating",
+    "ThreadRecord",
+    "ThreadRestored",
+    "ThreadState",
     "ToolApprovalRequest",
     "ToolCall",
     "ToolCallDelta",

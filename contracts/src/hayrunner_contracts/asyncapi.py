@@ -7,6 +7,7 @@ from hayrunner_contracts.commands import COMMAND_TYPES
 from hayrunner_contracts.events import EVENT_TYPES
 from hayrunner_contracts.schema import components
 from hayrunner_contracts.strict_json import RequestLimits
+from hayrunner_contracts.threads import THREAD_RECORD_TYPES
 
 __all__ = ["CHANNELS", "Channel", "asyncapi"]
 
@@ -79,10 +80,10 @@ CHANNELS: tuple[Channel, ...] = (
     Channel(
         "thread",
         "threads.{ns}.{thread_id}",
-        "the worker",
-        "a conversation's messages",
+        "the worker, and clients for all but messages",
+        f"a `ThreadRecord` of a conversation, with the header `{headers.THREAD_STATE}`",
         "`THREADS`",
-        None,
+        "send",
     ),
     Channel(
         "dead",
@@ -96,6 +97,7 @@ CHANNELS: tuple[Channel, ...] = (
 
 _EVENTS = {name: kind.__name__ for name, kind in EVENT_TYPES.items()}
 _COMMANDS = {name: kind.__name__ for name, kind in COMMAND_TYPES.items()}
+_RECORDS = {name: kind.__name__ for name, kind in THREAD_RECORD_TYPES.items()}
 _CARRIED: dict[str, list[str]] = {
     "requests": ["queuedRequest"],
     "ask": ["askedRequest"],
@@ -103,7 +105,7 @@ _CARRIED: dict[str, list[str]] = {
     "events": list(_EVENTS.values()),
     "result": ["runResult"],
     "commands": list(_COMMANDS.values()),
-    "thread": [],
+    "thread": list(_RECORDS.values()),
     "dead": ["deadRequest"],
 }
 
@@ -180,6 +182,14 @@ def _messages() -> dict[str, Any]:
         headers.DEAD_REASON: {"type": "string", "description": "The error code"},
         headers.ORIGINAL_SUBJECT: {"type": "string", "description": "Where it was sent"},
     }
+    record = {
+        headers.MSG_ID: {"type": "string", "description": "One per change, for ever"},
+        headers.EXPECTED_LAST_SUBJECT_SEQUENCE: {
+            "type": "string",
+            "description": "The sequence of the last record that the writer has seen",
+        },
+        headers.THREAD_STATE: {"type": "string", "description": "`ThreadState` as JSON in ASCII"},
+    }
     results = list(examples.RESULTS.values())
     made = {
         "queuedRequest": _message("RunRequest", request, queued, [headers.MSG_ID]),
@@ -191,6 +201,8 @@ def _messages() -> dict[str, Any]:
         made[name] = _message(name, [examples.EVENTS[tag]], {}, [])
     for tag, name in _COMMANDS.items():
         made[name] = _message(name, [examples.COMMANDS[tag]], {}, [])
+    for tag, name in _RECORDS.items():
+        made[name] = _message(name, [examples.THREAD_RECORDS[tag]], record, list(record))
     return made
 
 

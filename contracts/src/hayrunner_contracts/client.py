@@ -35,6 +35,8 @@ from hayrunner_contracts.runs import (
 from hayrunner_contracts.subjects import DEFAULT_NAMESPACE, token
 from hayrunner_contracts.subjects import message_id as canonical_id
 from hayrunner_contracts.submission import Submission
+from hayrunner_contracts.thread_client import ThreadClient
+from hayrunner_contracts.thread_store import JetStreamThreadStore
 
 __all__ = ["AgentClient", "NotProvisioned", "ReadSettings", "Run", "RunClient"]
 
@@ -71,6 +73,9 @@ class RunClient(AgentClient):
         self._settings = settings or ReadSettings()
         self._submission = Submission(connection, namespace, api=self._settings.api)
         self._asking = Asking(connection, namespace, self._submission)
+        self._threads = ThreadClient(
+            JetStreamThreadStore(connection, namespace, api=self._settings.api)
+        )
         self._readers: WeakSet[EventReader | ResultReader] = WeakSet()
         self._owns_connection = False
         self._closed = False
@@ -115,6 +120,11 @@ class RunClient(AgentClient):
     def namespace(self) -> str:
         """The namespace of every run this client starts or reads."""
         return self._namespace
+
+    @property
+    def threads(self) -> ThreadClient:
+        """The conversations of the namespace, read from and written to the stream itself."""
+        return self._threads
 
     def _stream(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float

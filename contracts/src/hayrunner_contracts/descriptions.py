@@ -86,6 +86,16 @@ _RESULT = {
     "ended_at": "When it ended.",
 }
 
+_AT = {"at": "When, RFC 3339 in UTC."}
+_STATE = {
+    "created_at": "When its first record was written.",
+    "updated_at": "When its last record was written.",
+    "title": "Its title.",
+    "deleted": "It has no messages and takes no runs until it is restored.",
+    "runs": "How many runs ever added messages.",
+    "messages": "How many messages were ever added.",
+}
+
 FIELDS: dict[str, dict[str, str]] = {
     "RunRequest": _REQUEST,
     "RunOptions": _OPTIONS,
@@ -183,4 +193,27 @@ FIELDS: dict[str, dict[str, str]] = {
     "Deny": {**_CALL_ID, **_FEEDBACK},
     "Modify": {**_CALL_ID, "tool_input": "The arguments to run with instead.", **_FEEDBACK},
     "Say": {"text": "The message; at most 100,000 characters."},
+    "ThreadCreated": {**_AT, "title": "Its title; at most 200 characters."},
+    "ThreadMessages": {
+        **_AT,
+        "message_id": "The run's. A second record with the same one does not count.",
+        "agent": "The agent that ran.",
+        "messages": "What was asked, then what the run made of it.",
+    },
+    "ThreadRated": {
+        **_AT,
+        "message_id": "The run whose messages are rated.",
+        "rating": "`up`, `down` or a number; null takes a rating back.",
+        "comment": "Why; at most 4,000 characters.",
+    },
+    "ThreadDeleted": _AT,
+    "ThreadRestored": _AT,
+    "ThreadState": _STATE,
+    "Thread": {
+        **_STATE,
+        "thread_id": "Its id.",
+        "log": "What each run added, oldest first; empty while the thread is deleted.",
+        "ratings": "The ratings that count, by message id.",
+    },
+    "ThreadRating": {**_AT, "rating": "`up`, `down` or a number.", "comment": "Why."},
 }

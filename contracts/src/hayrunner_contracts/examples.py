@@ -46,6 +46,17 @@ from hayrunner_contracts.messages import (
 from hayrunner_contracts.options import NamedTool, RunOptions
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.threads import (
+    Thread,
+    ThreadCreated,
+    ThreadDeleted,
+    ThreadMessages,
+    ThreadRated,
+    ThreadRating,
+    ThreadRecord,
+    ThreadRestored,
+    ThreadState,
+)
 
 __all__ = [
     "COMMANDS",
@@ -55,6 +66,8 @@ __all__ = [
     "MESSAGES",
     "REQUESTS",
     "RESULTS",
+    "THREADS",
+    "THREAD_RECORDS",
 ]
 
 _MESSAGE_ID = "01981a60-0000-7000-8000-000000000001"
@@ -303,4 +316,36 @@ COMMANDS: dict[str, msgspec.Struct] = {
     "deny": Deny(tool_call_id="call-1", feedback="not this one"),
     "modify": Modify(tool_call_id="call-1", tool_input={"order": 8}, feedback="the other one"),
     "say": Say(text="Also check order 8."),
+}
+
+_AT = "2026-01-02T03:04:05.678Z"
+_SAID = ThreadMessages(
+    at=_AT,
+    message_id=_MESSAGE_ID,
+    agent="support",
+    messages=[ChatMessage.user("Where is order 7?"), ChatMessage.assistant("On its way.")],
+)
+
+THREAD_RECORDS: dict[str, ThreadRecord] = {
+    "created": ThreadCreated(at=_AT, title="Order 7"),
+    "messages": _SAID,
+    "rated": ThreadRated(at=_AT, message_id=_MESSAGE_ID, rating="up", comment="Quick."),
+    "deleted": ThreadDeleted(at=_AT),
+    "restored": ThreadRestored(at=_AT),
+}
+
+THREADS: dict[str, ThreadState] = {
+    "thread_state": ThreadState(
+        created_at=_AT, updated_at=_AT, title="Order 7", runs=1, messages=2
+    ),
+    "thread": Thread(
+        thread_id="thread-7",
+        created_at=_AT,
+        updated_at=_AT,
+        title="Order 7",
+        runs=1,
+        messages=2,
+        log=[_SAID],
+        ratings={_MESSAGE_ID: ThreadRating(rating=4.5, at=_AT)},
+    ),
 }

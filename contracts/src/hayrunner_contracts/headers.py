@@ -6,6 +6,7 @@ __all__ = [
     "MSG_ID",
     "ORIGINAL_SUBJECT",
     "STATUS_CODE",
+    "THREAD_STATE",
     "TRACEPARENT",
     "TRACESTATE",
 ]
@@ -27,3 +28,6 @@ ORIGINAL_SUBJECT = "Hayrunner-Original-Subject"
 
 STATUS_CODE = "Hayrunner-Code"
 """On a reply to `ask` that is no result: the error code."""
+
+THREAD_STATE = "Hayrunner-Thread"
+"""On a record of a thread: where the thread stands after it, as JSON in ASCII."""

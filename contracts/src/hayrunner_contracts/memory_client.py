@@ -24,6 +24,7 @@ from hayrunner_contracts.errors import (
     Cancelled,
     ClientTimeout,
     InternalError,
+    InvalidRequest,
     RunError,
     RunFailure,
     UnknownAgent,
@@ -38,6 +39,7 @@ from hayrunner_contracts.events import (
     TextChunk,
 )
 from hayrunner_contracts.following import Event, EventFollower, MessageBuilder
+from hayrunner_contracts.memory_threads import InMemoryThreadStore, remembered
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.runs import (
@@ -48,6 +50,7 @@ from hayrunner_contracts.runs import (
 )
 from hayrunner_contracts.subjects import message_id as canonical_id
 from hayrunner_contracts.subjects import token
+from hayrunner_contracts.thread_client import ThreadClient
 
 __all__ = ["InMemoryRunClient", "RecordedRequest", "Script"]
 
@@ -89,6 +92,13 @@ class InMemoryRunClient(AgentClient):
         self.commands: list[tuple[str, RunCommand]] = []
         """Every command, with the message id it was for."""
         self._runs: dict[str, _ScriptedRun] = {}
+        self._thread_store = InMemoryThreadStore()
+        self._threads = ThreadClient(self._thread_store)
+
+    @property
+    def threads(self) -> ThreadClient:
+        """The threads of completed runs, and what was done to them since."""
+        return self._threads
 
     def _stream(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
@@ -153,7 +163,7 @@ class InMemoryRunClient(AgentClient):
             await run.close()
 
     def _run(self, message_id: str) -> "_ScriptedRun":
-        return self._runs.setdefault(message_id, _ScriptedRun(message_id))
+        return self._runs.setdefault(message_id, _ScriptedRun(message_id, self._thread_store))
 
     def _start(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], *, direct: bool = False
@@ -175,8 +185,9 @@ class InMemoryRunClient(AgentClient):
 class _ScriptedRun:
     """One run: its events so far, its result once it has one, and the task that plays it."""
 
-    def __init__(self, message_id: str) -> None:
+    def __init__(self, message_id: str, threads: InMemoryThreadStore) -> None:
         self.message_id = message_id
+        self._threads = threads
         self.started = False
         self._agent = ""
         self._request = RunRequest()
@@ -244,6 +255,7 @@ class _ScriptedRun:
         outcome: RunResult | RunError | None = self._cancelled
         try:
             if outcome is None:
+                await self._check_thread()
                 outcome = await self._perform(script)
         except asyncio.CancelledError:
             if self._cancelled is None:
@@ -298,6 +310,7 @@ class _ScriptedRun:
 
     async def _end(self, outcome: RunResult | RunError | None) -> None:
         result = self._result_of(outcome)
+        await self._remember(result)
         if result.error is not None and self._builder.error is None:
             await self._emit(
                 Error(
@@ -321,6 +334,18 @@ class _ScriptedRun:
                 thread_id=self._request.thread_id,
             )
             self._changed.notify_all()
+
+    async def _check_thread(self) -> None:
+        thread_id = self._request.thread_id
+        if thread_id is not None and (await self._threads.read(thread_id)).deleted:
+            raise InvalidRequest("thread_id: the thread is deleted", field="thread_id")
+
+    async def _remember(self, result: RunResult) -> None:
+        record = remembered(self._agent, self._request, result)
+        if record is not None and self._request.thread_id is not None:
+            await self._threads.change(
+                self._request.thread_id, lambda _: record, record_id=self.message_id
+            )
 
     def _result_of(self, outcome: RunResult | RunError | None) -> RunResult:
         if isinstance(outcome, RunResult):

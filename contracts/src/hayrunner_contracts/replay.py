@@ -28,6 +28,7 @@ _SEQUENCE = "Nats-Sequence"
 _PENDING = "Nats-Num-Pending"
 _STATUS = "Status"
 _STREAM_NOT_FOUND = 10059
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class NotProvisioned(UnknownAgent):
@@ -38,10 +39,12 @@ class NotProvisioned(UnknownAgent):
 
 
 class Stored(NamedTuple):
-    """One stored message: its sequence number in the stream, and its bytes."""
+    """One stored message: its sequence number in the stream, its bytes, and its headers where it
+    was read by a direct get."""
 
     sequence: int
     data: bytes
+    headers: Mapping[str, str] = _NO_HEADERS
 
 
 class StoredSubject:
@@ -68,6 +71,12 @@ class StoredSubject:
         except nats.errors.NoRespondersError:
             return await self._get({"last_by_subj": self._subject})
         return _stored(reply.data, reply.headers or {})
+
+    async def last_sequence(self) -> int:
+        """The sequence number of the last message, 0 where there is none. Asked of the stream's
+        leader: what is read by a direct get may come from a replica that is behind it."""
+        last = await self._get({"last_by_subj": self._subject})
+        return 0 if last is None else last.sequence
 
     async def after(self, sequence: int) -> tuple[list[Stored], bool]:
         """The next messages after a sequence number of the stream (0: from the first), and
@@ -129,7 +138,7 @@ class StoredSubject:
 def _stored(data: bytes, headers: Mapping[str, str]) -> Stored | None:
     status = headers.get(_STATUS)
     if status is None:
-        return Stored(int(headers[_SEQUENCE]), data)
+        return Stored(int(headers[_SEQUENCE]), data, headers)
     if status == "503":
         raise nats.errors.NoRespondersError
     if status in ("204", "404"):

@@ -14,6 +14,7 @@ from hayrunner_contracts.errors import Cancelled, InternalError, RunError, error
 from hayrunner_contracts.following import Event
 from hayrunner_contracts.requests import RunMode, RunRequest
 from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.thread_client import ThreadClient
 
 __all__ = [
     "ANSWER_TIMEOUT_S",
@@ -211,6 +212,11 @@ class AgentClient(ABC):
             response_format=answer_schema(response_format),
         )
         return self._ask_stream(agent, request, arguments.get("headers", _NO_HEADERS), timeout)
+
+    @property
+    @abstractmethod
+    def threads(self) -> ThreadClient:
+        """Operations on conversations: create, list, get, rate, delete, restore."""
 
     @abstractmethod
     def attach(

@@ -26,6 +26,7 @@ from hayrunner_contracts.events import EVENT_TYPES
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.threads import THREAD_RECORD_TYPES, Thread, ThreadState
 
 __all__ = ["components", "export", "json_schemas", "main", "written"]
 
@@ -42,6 +43,9 @@ _TYPES: dict[str, Any] = {
     "run_result": RunResult,
     "run_command": Union[tuple(COMMAND_TYPES.values())],  # noqa: UP007
     "stream_event": Union[tuple(EVENT_TYPES.values())],  # noqa: UP007
+    "thread_record": Union[tuple(THREAD_RECORD_TYPES.values())],  # noqa: UP007
+    "thread_state": ThreadState,
+    "thread": Thread,
     "byte_stream": ByteStream,
     "chat_message": ChatMessage,
     "component_info": ComponentInfo,

@@ -21,6 +21,7 @@ __all__ = [
     "RUN_RESULTS",
     "THREADS",
     "all_agents_requests",
+    "all_threads",
     "ask",
     "claim_key",
     "commands",
@@ -33,6 +34,7 @@ __all__ = [
     "requests",
     "result",
     "thread",
+    "thread_lock_key",
     "token",
     "worker_holds",
 ]
@@ -115,6 +117,11 @@ def thread(namespace: str, thread_id: str) -> str:
     return f"threads.{token('namespace', namespace)}.{token('thread_id', thread_id)}"
 
 
+def all_threads(namespace: str) -> str:
+    """Every conversation of a namespace: a filter, not a subject to publish on."""
+    return f"threads.{token('namespace', namespace)}.*"
+
+
 def dead(namespace: str, agent: str) -> str:
     """Requests given up on; kept in `DEAD_RUNS`."""
     return f"dead.{token('namespace', namespace)}.{token('agent', agent)}"
@@ -128,6 +135,12 @@ def worker_holds(worker_id: str) -> str:
 def claim_key(namespace: str, message: str) -> str:
     """The key of a run's claim in the `RUNS` bucket."""
     return f"{token('namespace', namespace)}.{token('message_id', message)}"
+
+
+def thread_lock_key(namespace: str, thread_id: str) -> str:
+    """The key in the `RUNS` bucket that says which run has the thread. Three tokens, so that it
+    can be no claim's."""
+    return f"{token('namespace', namespace)}.thread.{token('thread_id', thread_id)}"
 
 
 def consumer_name(namespace: str, agent: str) -> str:

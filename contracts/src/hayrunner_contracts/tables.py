@@ -16,6 +16,7 @@ from hayrunner_contracts.errors import ERROR_CODES, RunFailure, error_from_wire
 from hayrunner_contracts.events import EVENT_TYPES
 from hayrunner_contracts.schema import components
 from hayrunner_contracts.strict_json import RequestLimits
+from hayrunner_contracts.threads import THREAD_RECORD_TYPES
 
 __all__ = ["filled", "tables"]
 
@@ -58,6 +59,8 @@ def tables() -> dict[str, str]:
         "events": _tagged(schemas, EVENT_TYPES, ("type", "seq", "step")),
         "event_fields": _tagged_fields(schemas, EVENT_TYPES, ("type", "seq", "step")),
         "commands": _tagged(schemas, COMMAND_TYPES, ("type",)),
+        "thread_records": _tagged(schemas, THREAD_RECORD_TYPES, ("type",)),
+        "thread_state": _fields(schemas, "ThreadState"),
         "errors": _errors(),
         "limits": _limits(),
     }

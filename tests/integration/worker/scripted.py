@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.storage.base import Threads
 from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.errors import RunFailure
 from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
@@ -115,6 +116,9 @@ class ScriptedRegistry:
 
     def names(self) -> Sequence[str]:
         return sorted(self._agents)
+
+    def bind(self, *, threads: Threads) -> None:
+        return
 
     def get(self, name: str) -> ScriptedAgent:
         return self._agents[name]

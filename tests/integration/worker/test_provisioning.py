@@ -13,7 +13,15 @@ from hayrunner.serving.app import Worker
 from hayrunner.serving.provisioning import check_provisioned, provision
 from hayrunner.settings import Settings
 
-STREAMS = ["AGENT_REQUESTS", "DEAD_RUNS", "KV_RUNS", "RUN_COMMANDS", "RUN_EVENTS", "RUN_RESULTS"]
+STREAMS = [
+    "AGENT_REQUESTS",
+    "DEAD_RUNS",
+    "KV_RUNS",
+    "RUN_COMMANDS",
+    "RUN_EVENTS",
+    "RUN_RESULTS",
+    "THREADS",
+]
 
 
 async def state(js: JetStreamContext) -> dict[str, Any]:

@@ -116,10 +116,10 @@ class BrokenStorage(InMemoryStorage):
         super().__init__()
         self._broken = broken
 
-    async def load(self) -> list[ChatMessage]:
+    async def load(self, before_message_id: str | None = None) -> list[ChatMessage]:
         if self._broken == "load":
             raise OSError(SENTINEL)
-        return await super().load()
+        return await super().load(before_message_id)
 
     async def append(self, message_id: str, messages: Any) -> None:
         if self._broken == "append":

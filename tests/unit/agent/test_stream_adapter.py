@@ -72,7 +72,7 @@ async def test_failures_are_events_and_not_exceptions(provide: Provide) -> None:
     _, generator = await provide([[{"$status": 500, "body": {}}]])
 
     class Unreadable(InMemoryStorage):
-        async def load(self) -> list[ChatMessage]:
+        async def load(self, before_message_id: str | None = None) -> list[ChatMessage]:
             raise OSError
 
     agent = HaystackAgent(chat_generator=generator)

@@ -50,7 +50,7 @@ from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
 from hayrunner.hooks import HookRun, PendingCall, RunHooks
 from hayrunner.run_inbox import RunInbox
 from hayrunner.settings import load_settings
-from hayrunner.storage.base import BaseStorageAdapter
+from hayrunner.storage.base import BaseStorageAdapter, Threads
 from hayrunner.storage.memory import InMemoryThreads
 from hayrunner_contracts.codec import deadline_of
 from hayrunner_contracts.documents import Document
@@ -119,7 +119,7 @@ class Agent:
         self._llm: Any = None
         self._loop: LoopAgent | None = None
         self._make_tool = lru_cache(maxsize=_TOOLS_KEPT)(create_tool_from_function)
-        self._threads = InMemoryThreads()
+        self.threads: Threads = InMemoryThreads()
         self._executor: ThreadPoolExecutor | None = None
         self.named_hooks: Mapping[str, RunHooks] = {}
         self.roster = Roster()
@@ -168,9 +168,9 @@ class Agent:
         )
 
     def get_storage(self, thread_id: str | None) -> BaseStorageAdapter | None:
-        """Where the thread is kept; None for a run without one. The default forgets threads
-        when the process ends."""
-        return None if thread_id is None else self._threads.thread(thread_id)
+        """Where the thread is kept; None for a run without one. The default are the threads of
+        the worker's namespace, on NATS; without a worker they end with the process."""
+        return None if thread_id is None else self.threads.thread(thread_id, agent=self.name)
 
     def get_citation_registry(self) -> CitationRegistry:
         """Where a run numbers its sources: a new one for each run."""
@@ -306,11 +306,15 @@ class Agent:
             "thread_id": thread_id,
             "user": user,
         }
+        turn = None
+        if thread_id is not None:
+            turn = self.threads.turn(thread_id, identity["message_id"])
         hooks = [*self.hooks, *self._hooks_named(settings.hook_names)]
         chain = HookChain(hooks, **identity, tool_context=settings.tool_context)
         citations = RunCitations(self.get_citation_registry(), formatter_of(self))
         return RunContext(
             **identity,
+            turn=turn,
             settings=settings,
             sink=sink,
             hooks=chain,

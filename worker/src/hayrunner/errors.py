@@ -92,7 +92,10 @@ class StorageError(HayrunnerError):
     """A thread could not be loaded or saved; the cause is the storage's exception."""
 
     code: ErrorCode = "storage_error"
-    retryable = True
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class RunStopped(HayrunnerError):

@@ -13,6 +13,7 @@ from hayrunner.adapters.subagents import check_cycles
 from hayrunner.agent import Agent
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import RunHooks
+from hayrunner.storage.base import Threads
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import InvalidRequest
 
@@ -25,6 +26,7 @@ class Registry:
     def __init__(self, agents: Iterable[Agent | type[Agent]] = ()) -> None:
         self._agents: dict[str, Agent] = {}
         self._hooks: dict[str, RunHooks] = {}
+        self._threads: Threads | None = None
         self._roster = Roster(agents=self._agents)
         for agent in agents:
             self.add_agent(agent)
@@ -53,6 +55,8 @@ class Registry:
             raise ConfigurationError(f"two agents are named {name!r}: give one another name")
         self._agents[name] = adapted = self._adapt(name, agent)
         adapted.named_hooks = self._hooks
+        if self._threads is not None:
+            adapted.threads = self._threads
         adapted.roster = self._roster
         try:
             check_cycles(name, adapted.subagents, self._roster)
@@ -72,6 +76,14 @@ class Registry:
             raise ConfigurationError(f"two hooks are named {name!r}: give one another name")
         check_hook(hook)
         self._hooks[name] = hook
+
+    def bind(self, *, threads: Threads) -> None:
+        """Give every agent, and those still to come, these threads: a worker does so when it is
+        connected. An agent that overrides `get_storage` keeps its own storage, and takes turns
+        by these."""
+        self._threads = threads
+        for agent in self._agents.values():
+            agent.threads = threads
 
     def use_remote_agents(self, remote: RemoteAgents, *, max_depth: int) -> None:
         """For the worker: how subagents that are not registered here are called, and how deep."""

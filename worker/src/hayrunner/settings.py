@@ -66,6 +66,10 @@ class Settings(BaseSettings):
     storage: Literal["file", "memory"] = "file"
     events_max_age_s: float = Field(default=7_200.0, ge=1)
     results_max_age_s: float = Field(default=86_400.0, ge=1)
+    threads_max_age_s: float = Field(default=0.0, ge=0)
+    """Seconds that what is said in a conversation is kept; 0: for ever."""
+    threads_max_bytes: int = Field(default=0, ge=0)
+    """Bytes of all conversations together, past which the oldest are forgotten; 0: no limit."""
     provision: bool = True
     """Create and update streams, consumers and buckets at start. Off where `hayrunner init`
     owns them."""

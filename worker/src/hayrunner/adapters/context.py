@@ -22,6 +22,7 @@ from hayrunner.adapters.settings import RunSettings
 from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
 from hayrunner.run_inbox import RunInbox
+from hayrunner.storage.base import ThreadTurn
 from hayrunner_contracts.events import StreamEvent, ToolOutput, Usage
 
 __all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
@@ -44,8 +45,9 @@ class RunContext:
     `new_messages` are those the run made, in order, as they stand in history. `finish_reason`
     is set when the loop ends by itself, `stop_reason` when a hook ended it. `unsent` are events
     that happened and were not given to the sink yet. `executor` runs sync tools: a pool of the
-    agent's own, so that a tool that blocks holds up no other agent. `answer_tool` is what the
-    model is to call for its answer, where its generator knows no format. `streaming` is the model
+    agent's own, so that a tool that blocks holds up no other agent. `turn` is the run's on its
+    thread, taken only where the thread is loaded and saved. `answer_tool` is what the model is to
+    call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     `looked_at` counts the messages whose call ids are known.
     `ended` is set before the last events: a tool's thread may live on, and is not heard then.
@@ -63,6 +65,7 @@ class RunContext:
     agent: str = "agent"
     thread_id: str | None = None
     user: str | None = None
+    turn: ThreadTurn | None = None
     hooks: HookChain = field(default_factory=HookChain)
     executor: Executor | None = None
     inbox: RunInbox | None = None

@@ -72,6 +72,18 @@ class LoopSession:
 
     async def run(self) -> RunOutcome:
         """See `serving.served.RunSession`."""
+        try:
+            outcome = await self._run_to_end()
+        except asyncio.CancelledError:
+            await self._leave_thread(over=False)
+            raise
+        except BaseException:
+            await self._leave_thread(over=True)
+            raise
+        await self._leave_thread(over=True)
+        return outcome
+
+    async def _run_to_end(self) -> RunOutcome:
         if self._stopped is None:
             await self._drive()
         ending = self._ending()
@@ -100,6 +112,10 @@ class LoopSession:
             messages=messages,
         )
 
+    async def _leave_thread(self, *, over: bool) -> None:
+        if self._writer is not None and self._run.turn is not None:
+            await self._run.turn.release(over=over)
+
     async def _stored(self, ending: "_Ending", messages: list[ChatMessage]) -> "_Ending":
         """Write the run into its thread. A run that brought nothing leaves no question without
         an answer there."""
@@ -107,7 +123,7 @@ class LoopSession:
             return ending
         try:
             await self._writer.store(messages)
-        except HayrunnerError as error:
+        except (HayrunnerError, RunError) as error:
             logger.warning("run %s: %s", self._run.message_id, error)
             return ending.failed_by(error)
         return ending
@@ -160,8 +176,11 @@ class LoopSession:
             await self._run.emit([Suggestion(suggestions=found)])
 
     async def _begin(self) -> Any:
-        await self._run.hooks.run_start()
-        return await self._body(self._run)
+        run = self._run
+        if self._writer is not None and run.turn is not None:
+            await run.turn.take(wait=run.settings.on_busy_thread == "wait")
+        await run.hooks.run_start()
+        return await self._body(run)
 
     def _ending(self) -> "_Ending":
         task, run = self._task, self._run
@@ -204,7 +223,7 @@ class _Ending:
     failure: RunFailure | None
     answer: Any
 
-    def failed_by(self, error: HayrunnerError) -> "_Ending":
+    def failed_by(self, error: HayrunnerError | RunError) -> "_Ending":
         """The same, failed by what went wrong at its end; an earlier failure stands."""
         if self.failure is not None:
             return self

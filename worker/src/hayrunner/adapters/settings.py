@@ -1,7 +1,7 @@
 """What one run may do: the agent's own settings with the request's options over them."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -21,10 +21,9 @@ __all__ = [
 
 DEFAULT_INVALID_TOOL_CALL_RETRIES = 2
 
-# Options of the contract that this version does not honour yet: refused, never dropped.
-_NOT_YET = ("on_busy_thread",)
-
-LOOPLESS_OPTIONS = frozenset({"history", "memory", "deadline", "record_content_telemetry"})
+LOOPLESS_OPTIONS = frozenset(
+    {"history", "memory", "on_busy_thread", "deadline", "record_content_telemetry"}
+)
 """What can be honoured where something else than this package's loop answers."""
 
 # `max_turns: null` removes the limit; the deadline and the author's own hooks remain.
@@ -58,6 +57,7 @@ class RunSettings:
     preamble: str | UnsetType | None = UNSET
     history: list[ChatMessage] | None = None
     memory: bool = True
+    on_busy_thread: Literal["wait", "reject"] = "wait"
     parameters: Parameters = field(default_factory=Parameters)
     documents: list[Document] = field(default_factory=list[Document])
     tool_choice: ToolChoice | UnsetType | None = UNSET
@@ -77,13 +77,7 @@ class RunSettings:
 
 
 def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
-    """`defaults` with the request's options over them: absent keeps, null clears.
-
-    Raises `UnsupportedOption` for an option of the contract that is not honoured here.
-    """
-    for name in _NOT_YET:
-        if getattr(options, name) is not UNSET:
-            raise UnsupportedOption(name, "this worker's version does not support it")
+    """`defaults` with the request's options over them: absent keeps, null clears."""
     given = [name for name in options.__struct_fields__ if getattr(options, name) is not UNSET]
     history = None if options.history is UNSET else options.history or []
     resolved = replace(
@@ -92,6 +86,7 @@ def resolve_settings(defaults: RunSettings, options: RunOptions) -> RunSettings:
         preamble=defaults.preamble if options.preamble is UNSET else options.preamble,
         history=history,
         memory=history is None and _or(options.memory, defaults.memory, cleared=True),
+        on_busy_thread=_or(options.on_busy_thread, defaults.on_busy_thread, cleared="wait"),
         parameters=Parameters(
             replace=options.replace_params,
             merge=options.merge_params,

@@ -6,9 +6,11 @@ from haystack.dataclasses import ChatMessage
 
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire, unanswered_calls
-from hayrunner.errors import StorageError
+from hayrunner.adapters.history import last_messages, repaired
+from hayrunner.errors import HayrunnerError, StorageError
 from hayrunner.storage.base import BaseStorageAdapter
 from hayrunner_contracts import messages as wire
+from hayrunner_contracts.errors import RunError
 
 __all__ = ["StreamWriter", "close_history"]
 
@@ -40,23 +42,24 @@ class StreamWriter:
         self._asked = [to_wire(message) for message in asked]
 
     async def load(self, max_messages: int | None = None) -> list[wire.ChatMessage]:
-        """The thread so far, its last `max_messages` if that is given, beginning with a user
-        message. Raises `StorageError`."""
+        """The thread before this run, with orphaned tool calls repaired; its last `max_messages`
+        if that is given, beginning with a user message. Raises `StorageError`, or the storage's
+        own `RunError`, such as that the thread is deleted."""
         try:
-            messages = await self._storage.load()
+            messages = await self._storage.load(before_message_id=self._message_id)
+        except (HayrunnerError, RunError):
+            raise
         except Exception as error:
             # Policy: a run must not go on without the conversation it belongs to.
             raise StorageError("the thread could not be loaded") from error
-        if max_messages is not None and len(messages) > max_messages:
-            messages = messages[-max_messages:] if max_messages else []
-            while messages and messages[0].role != "user":
-                del messages[0]
-        return messages
+        return last_messages(repaired(messages), max_messages)
 
     async def store(self, new_messages: Sequence[wire.ChatMessage]) -> None:
         """Append what was asked and what the run made of it. Raises `StorageError`."""
         try:
             await self._storage.append(self._message_id, [*self._asked, *new_messages])
+        except (HayrunnerError, RunError):
+            raise
         except Exception as error:
             # Policy: an answer that is not remembered is a failed run, not a quiet loss.
             raise StorageError("the thread could not be saved") from error

@@ -158,6 +158,7 @@ async def _check_permissions(
         subjects.events(namespace, run_id),
         subjects.result(namespace, run_id),
         commands,
+        subjects.thread(namespace, run_id),
         *(subjects.requests(namespace, agent) for agent in agents),
     ]
     subscribed = [commands, holds, *(subjects.ask(namespace, agent) for agent in agents)]

@@ -5,6 +5,7 @@ from importlib.metadata import version
 import typer
 
 from hayrunner.cli.ask import ask
+from hayrunner.cli.chat import chat
 from hayrunner.cli.check import check
 from hayrunner.cli.demo import demo
 from hayrunner.cli.dev import dev
@@ -13,6 +14,7 @@ from hayrunner.cli.init import init
 from hayrunner.cli.runs import runs
 from hayrunner.cli.schema import schema
 from hayrunner.cli.serve import serve
+from hayrunner.cli.threads import threads
 
 __all__ = ["app"]
 
@@ -44,6 +46,7 @@ def root(
     show_tracebacks(debug)
 
 
-for command in (demo, serve, dev, init, check, ask, schema):
+for command in (demo, serve, dev, init, check, ask, chat, schema):
     app.command()(command)
+app.add_typer(threads)
 app.add_typer(runs)

@@ -15,12 +15,12 @@ _TIMEOUT_S = 3.0
 
 
 async def connect(settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> RunClient:
-    """A client; `Unreachable` where there is no connection within `timeout_s` seconds, with the
-    last thing that was seen on the way."""
-    last: list[Exception] = []
+    """A client; `Unreachable` where there is no connection within `timeout_s` seconds, with what
+    was seen on the way."""
+    seen: list[Exception] = []
 
     async def note(error: Exception) -> None:
-        last[:] = [error]
+        seen.append(error)
 
     try:
         return await RunClient.connect(
@@ -33,7 +33,7 @@ async def connect(settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> RunCl
             **_credentials(settings),
         )
     except ConnectionError as error:
-        raise Unreachable(_advice(settings, last[0] if last else None)) from error
+        raise Unreachable(_advice(settings, seen)) from error
     except ImportError:
         raise ConfigurationError(
             "credentials and nkeys need the package nkeys: pip install nkeys"
@@ -50,16 +50,17 @@ def shown_servers(settings: Settings) -> str:
     )
 
 
-def _advice(settings: Settings, error: Exception | None) -> str:
+def _advice(settings: Settings, seen: list[Exception]) -> str:
     where = shown_servers(settings)
-    # nats-py gives what the server says: a few words, without what the client sent.
-    if error is not None and "uthorization" in str(error):
+    # nats-py gives what the server says: a few words, without what the client sent. A server
+    # that refuses closes the connection, too, and either of the two may be read last.
+    if any("uthorization" in str(error) for error in seen):
         return (
             f"NATS at {where} refuses these credentials: set HAYRUNNER_NATS_USER and "
             "HAYRUNNER_NATS_PASSWORD, HAYRUNNER_NATS_TOKEN, HAYRUNNER_NATS_CREDENTIALS or "
             "HAYRUNNER_NATS_NKEY"
         )
-    why = "" if error is None else f" ({type(error).__name__})"
+    why = f" ({type(seen[-1]).__name__})" if seen else ""
     return (
         f"cannot reach NATS at {where}{why}: start `nats-server -js`, or name another server with "
         "--nats or HAYRUNNER_NATS_URL"

@@ -17,6 +17,7 @@ from hayrunner.serving.bus import Bus
 from hayrunner.serving.commands import CommandInbox
 from hayrunner.serving.drive import Drive, FrameSink, Stopper
 from hayrunner.serving.failures import failed, failure
+from hayrunner.serving.holdings import Holdings
 from hayrunner.serving.publisher import EventPublisher
 from hayrunner.serving.results import RunFacts, fit, make_result, result_limit
 from hayrunner.serving.served import AgentRegistry
@@ -53,6 +54,7 @@ class Asks:
     bus: Bus
     registry: AgentRegistry
     slots: Slots
+    holdings: Holdings
     metrics: Metrics
     limits: RequestLimits = field(default_factory=RequestLimits)
     draining: bool = False
@@ -139,7 +141,8 @@ class Asks:
             message_id=facts.message_id,
             deadline=deadline_of(request, facts.requested_at or time.time()),
         )
-        return await drive.run(sink, stopper)
+        with self.holdings.direct(facts.message_id):
+            return await drive.run(sink, stopper)
 
     async def _refuse(
         self,

@@ -86,7 +86,11 @@ class Claims:
     def __init__(self, bucket: KeyValue, *, namespace: str, worker: str) -> None:
         self._bucket = bucket
         self._namespace = namespace
-        self._worker = worker
+        self.worker = worker
+
+    def key(self, message_id: str) -> str:
+        """The key of a run's claim."""
+        return subjects.claim_key(self._namespace, message_id)
 
     async def find(self, message_id: str) -> tuple[ClaimRecord, int] | None:
         """The record and its revision, None where nobody claimed the run yet."""
@@ -102,7 +106,7 @@ class Claims:
         record = ClaimRecord(
             status="running",
             agent=agent,
-            worker=self._worker,
+            worker=self.worker,
             attempt=1,
             counted_attempts=1,
             sequence=sequence,
@@ -118,7 +122,7 @@ class Claims:
         record = msgspec.structs.replace(
             found,
             status="running",
-            worker=self._worker,
+            worker=self.worker,
             attempt=found.attempt + 1,
             counted_attempts=found.counted_attempts + 1,
             sequence=sequence,

@@ -55,6 +55,7 @@ class Holdings:
         self._claims = claims
         self._runs: dict[str, HeldRun] = {}
         self._claiming: set[str] = set()
+        self._direct: set[str] = set()
 
     @contextmanager
     def claiming(self, key: str) -> Generator[bool]:
@@ -67,6 +68,20 @@ class Holdings:
             yield True
         finally:
             self._claiming.discard(key)
+
+    @contextmanager
+    def direct(self, message_id: str) -> Generator[None]:
+        """While a direct request is run, which has no claim."""
+        key = self._claims.key(message_id)
+        self._direct.add(key)
+        try:
+            yield
+        finally:
+            self._direct.discard(key)
+
+    def holds(self, key: str) -> bool:
+        """Whether this worker runs, or is about to run, what has that claim key."""
+        return self.get(key) is not None or key in self._claiming or key in self._direct
 
     def add(self, run: HeldRun) -> None:
         self._runs[run.claim.key] = run
@@ -82,7 +97,7 @@ class Holdings:
     def answer(self, key: bytes) -> bytes:
         """Whether this worker holds the run of that claim key, for the one who asked."""
         name = key.decode(errors="replace")
-        return _YES if self.get(name) is not None or name in self._claiming else _NO
+        return _YES if self.holds(name) else _NO
 
     async def still_held(self, run: HeldRun) -> bool:
         """Ask the bucket, as long as it takes; a run that is lost is ended here."""

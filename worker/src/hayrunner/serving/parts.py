@@ -19,7 +19,9 @@ from hayrunner.serving.provisioning import check_provisioned, ensure_consumer, p
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.serving.slots import Slots
 from hayrunner.serving.sweeper import Sweeper
+from hayrunner.serving.turns import Turns
 from hayrunner.settings import Settings
+from hayrunner.storage.jetstream import JetStreamThreads
 from hayrunner.telemetry.metrics import Metrics
 from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import RequestLimits
@@ -64,6 +66,8 @@ async def build_parts(
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
     slots = Slots(settings.concurrency)
+    turns = Turns(bus=bus, bucket=bucket, claims=claims, holdings=holdings, slots=slots)
+    registry.bind(threads=JetStreamThreads(bus.nc, bus.namespace, turns=turns.turn))
     heartbeat = Heartbeat(
         settings.ack_wait_s,
         bus.link,
@@ -96,7 +100,14 @@ async def build_parts(
         holdings=holdings,
         heartbeat=heartbeat,
         intake=intake,
-        asks=Asks(bus=bus, registry=registry, slots=slots, metrics=metrics, limits=limits),
+        asks=Asks(
+            bus=bus,
+            registry=registry,
+            slots=slots,
+            holdings=holdings,
+            metrics=metrics,
+            limits=limits,
+        ),
         sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),
     )
 

@@ -85,6 +85,12 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
             max_age=settings.results_max_age_s,
             max_msgs_per_subject=_MAX_COMMANDS_OF_A_RUN,
         ),
+        stream(
+            subjects.THREADS,
+            "threads.*.*",
+            max_age=settings.threads_max_age_s,
+            max_bytes=settings.threads_max_bytes or -1,
+        ),
         stream(subjects.DEAD_RUNS, "dead.*.*"),
     ]
 
@@ -218,6 +224,7 @@ _COMPARED = (
     "storage",
     "num_replicas",
     "max_msgs",
+    "max_bytes",
     "discard",
     "max_age",
     "max_msgs_per_subject",
@@ -231,7 +238,7 @@ def _changes(current: StreamConfig, wanted: StreamConfig) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for field in _COMPARED:
         value = getattr(wanted, field)
-        if field == "max_msgs" and value is None:
+        if field in ("max_msgs", "max_bytes") and value is None:
             value = -1
         if field == "max_age" and value is None:
             value = 0.0
@@ -261,6 +268,11 @@ async def _refuse_loss(
     if limit is not None and 0 < limit < info.state.messages:
         raise ConfigurationError(
             f"stream {name} holds {info.state.messages} messages: a limit of {limit} loses some"
+        )
+    size = changes.get("max_bytes")
+    if size is not None and 0 < size < info.state.bytes:
+        raise ConfigurationError(
+            f"stream {name} holds {info.state.bytes} bytes: a limit of {size} loses some"
         )
     age = changes.get("max_age")
     if age and info.state.messages and await _oldest_age_s(js, info) > age:

@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
 from hayrunner.adapters.roster import RemoteAgents
+from hayrunner.storage.base import Threads
 from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.requests import RunRequest
 
@@ -60,6 +61,10 @@ class AgentRegistry(Protocol):
     """The agents of one worker, by name."""
 
     def names(self) -> Sequence[str]: ...
+
+    def bind(self, *, threads: Threads) -> None:
+        """Where the agents keep threads from now on, and who is next on one."""
+        ...
 
     def get(self, name: str) -> ServedAgent:
         """`KeyError` where there is none of that name."""

@@ -7,6 +7,8 @@ and an agent that finds none free gets a turn.
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 __all__ = ["Reservation", "Slots"]
 
@@ -96,6 +98,23 @@ class Slots:
         if self.running + len(self._reserved) >= self.total:
             self._reserved.pop(0).take_away()
         self.running += 1
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncGenerator[None]:
+        """Give up the slot of a run while it waits for another run, and take one again after.
+
+        Otherwise runs that wait could fill every slot, and the one they wait for never get any.
+        """
+        self.leave()
+        back = False
+        try:
+            yield
+            await self.wait_for_run()
+            back = True
+        finally:
+            if not back:
+                # The run ends, and its end gives a slot back.
+                self.running += 1
 
     async def _wait(self, queue: deque[asyncio.Future[None]]) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
