@@ -24,6 +24,7 @@ State = Literal["ok", "problem", "note"]
 _MARKS: dict[State, str] = {"ok": "ok", "problem": "PROBLEM", "note": "note"}
 _STYLES: dict[State, str | None] = {"ok": None, "problem": "red", "note": "yellow"}
 
+_ANSWER_WITHIN_S = (0.5, 2.0)
 _LOOK_S = 2.0
 
 # No stream is called so: a message with this header is permitted or not, and never stored.
@@ -174,23 +175,30 @@ async def _check_permissions(
 
 
 async def _may_publish(connection: Connection, subject: str) -> bool:
-    try:
-        await connection.jetstream().publish(subject, b"", timeout=1, headers=_STORE_NOTHING)
-    except APIError:
-        return True  # refused by the stream, as it should be: so it got there
-    except (JetStreamError, nats.errors.Error):
-        return False
-    return True
+    for patience_s in _ANSWER_WITHIN_S:
+        try:
+            await connection.jetstream().publish(
+                subject, b"", timeout=patience_s, headers=dict(_STORE_NOTHING)
+            )
+        except APIError:
+            return True  # refused by the stream, as it should be: so it got there
+        except nats.errors.TimeoutError:
+            continue  # a publish that is not allowed is not answered, nor is one to a busy server
+        except (JetStreamError, nats.errors.Error):
+            return False
+        return True
+    return False
 
 
 async def _may_subscribe(connection: Connection, subject: str) -> bool:
-    """The server says nothing to a subscription that it takes, and an error, before it answers
-    the flush, to one that it refuses."""
+    """The server says nothing to a subscription that it takes, and an error to one that it
+    refuses: nearly always before it answers the first flush, seldom before the second."""
     before = connection.last_error
     subscription = await connection.subscribe(subject)
-    await connection.flush()
-    if connection.last_error is not before:
-        return False
+    for _ in range(2):
+        await connection.flush()
+        if connection.last_error is not before:
+            return False
     await subscription.unsubscribe()
     return True
 
