@@ -117,6 +117,14 @@ class RunContext:
         while unsent:
             await emit(unsent.popleft())
 
+    def straight_emit(self) -> Callable[[StreamEvent], Awaitable[None]] | None:
+        """The sink's own `emit`, for the text of one model call, where nothing stands between:
+        no hook, no citation, nobody else who emits. None where something does."""
+        if self.hooks.watches_deltas or self.citations.any or self._in_turn or self.unsent:
+            return None
+        straight = getattr(self.sink, "straight", None)
+        return self.sink.emit if straight is None else straight()
+
     def share(self) -> None:
         """Others will emit, too: where the sink waits, none of them overtakes another."""
         if self._in_turn is None:

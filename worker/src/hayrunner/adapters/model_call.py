@@ -27,6 +27,7 @@ from hayrunner.adapters.parameters import (
 from hayrunner.adapters.provider_failures import provider_failure
 from hayrunner.adapters.spans import span
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
+from hayrunner.generators.openai_compatible import ON_TEXT
 from hayrunner.hooks import ModelCall
 from hayrunner_contracts.events import StreamEvent, TextChunk, ToolCallStart, ToolInputChunk
 from hayrunner_contracts.options import NamedTool, ToolChoice
@@ -300,9 +301,17 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
         if run.delta_error is None:
             await emit(feed(chunk))
 
-    if callable(getattr(generator, "run_async", None)):
-        return on_chunk
-    return _from_thread(run, on_chunk)
+    if not callable(getattr(generator, "run_async", None)):
+        return _from_thread(run, on_chunk)
+    if (straight := run.straight_emit()) is not None:
+        add_text = run.normalizer.add_text
+
+        async def on_text(text: str) -> None:
+            if (event := add_text(text)) is not None:
+                await straight(event)
+
+        setattr(on_chunk, ON_TEXT, on_text)
+    return on_chunk
 
 
 def _watched_emit(run: RunContext) -> Callable[[list[StreamEvent]], Awaitable[None]]:

@@ -111,7 +111,7 @@ class ChunkNormalizer:
         """The events of one chunk, usually one or none."""
         if chunk.content:
             self._note(chunk)
-            return self._text(chunk.content)
+            return [*self._text(chunk.content)]
         if chunk.tool_calls:
             self._note(chunk)
             # Ollama's calls come whole, several of them at one index.
@@ -125,6 +125,11 @@ class ChunkNormalizer:
             return [ReasoningChunk(content=text, step=self.step)]
         self._note(chunk)
         return self._special(chunk.meta)
+
+    def add_text(self, text: str) -> TextChunk | None:
+        """The event of a piece of text that came without a chunk; None where it is held back."""
+        events = self._text(text)
+        return events[0] if events else None
 
     def take_back(self, event: StreamEvent) -> None:
         """Forget the text of the last event fed: a hook refused it, and nobody is to see it."""
@@ -160,7 +165,7 @@ class ChunkNormalizer:
             self._finish_reason = meta["done_reason"]
         self._usage = usage_of_ollama(meta) or self._usage
 
-    def _text(self, text: str) -> list[StreamEvent]:
+    def _text(self, text: str) -> list[TextChunk]:
         if self._answer_tool is not None and not any(call.announced for call in self._calls):
             # What a model says beside its answer is no part of it: wait for which it is.
             self._held.append(text)

@@ -57,6 +57,24 @@ class ReplyAssembler:
         choices = self._take(payload).choices
         return self._chunks(choices[0]) if choices else []
 
+    def feed_text(self, payload: bytes) -> str | list[StreamingChunk]:
+        """`feed`, but a payload that is text and nothing else comes back as that text: most of
+        them are, and a chunk around each costs more than all else that is done with it."""
+        if payload.startswith(_DONE):
+            self.done = True
+            return []
+        choices = self._take(payload).choices
+        if not choices:
+            return []
+        choice = choices[0]
+        delta = choice.delta
+        if delta is None or type(content := delta.content) is not str or not content:
+            return self._chunks(choice)
+        if self._refused or self._started_at is None or _has_more_than_text(choice, delta):
+            return self._chunks(choice)
+        self._text.append(content)
+        return content
+
     def feed_whole(self, body: bytes) -> list[StreamingChunk]:
         """Take in the plain JSON answer of a server that does not stream."""
         choices = self._take(body).choices
@@ -219,6 +237,18 @@ def _text_chunk(
     fields["component_info"] = info
     fields["start"] = start
     return chunk
+
+
+def _has_more_than_text(choice: Choice, delta: Delta) -> bool:
+    return bool(
+        delta.tool_calls
+        or choice.finish_reason
+        or delta.reasoning_content
+        or delta.reasoning
+        or delta.refusal
+        or delta.function_call
+        or choice.logprobs
+    )
 
 
 def _finish_reason(sent: str, has_calls: bool, refused: bool) -> FinishReason:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -30,7 +31,11 @@ from hayrunner.generators.schemas import response_format_of
 from hayrunner.generators.sse import EventTooLong, SseParser
 from hayrunner.generators.transport import Answer, Limits, Transport
 
-__all__ = ["DEFAULT_BASE_URL", "OpenAICompatibleChatGenerator"]
+__all__ = ["DEFAULT_BASE_URL", "ON_TEXT", "OpenAICompatibleChatGenerator"]
+
+ON_TEXT = "on_text"
+"""A streaming callback that has this attribute, an async function of a string, is given pieces
+of plain text by it, and chunks for everything else: a chunk is most of what a piece costs."""
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
@@ -214,9 +219,10 @@ class OpenAICompatibleChatGenerator:
         )
         url = (self.api_base_url or DEFAULT_BASE_URL).rstrip("/") + "/chat/completions"
         assembler = ReplyAssembler(ComponentInfo.from_component(self))
-        emit = _emitter(streaming_callback or self.streaming_callback)
+        callback = streaming_callback or self.streaming_callback
+        consumer = _Consumer(_emitter(callback), getattr(callback, ON_TEXT, None))
         async with self._transport.stream(url, headers, msgspec.json.encode(body)) as answer:
-            await _receive(answer, assembler, emit)
+            await _receive(answer, assembler, consumer)
         return {"replies": [assembler.reply()]}
 
     def _headers(self, extra: dict[str, str] | None) -> dict[str, str]:
@@ -235,6 +241,14 @@ class OpenAICompatibleChatGenerator:
 
 
 _Emit = Callable[[Iterable[StreamingChunk]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class _Consumer:
+    """Where chunks go, and where pieces of plain text go instead, if the callback says so."""
+
+    emit: _Emit
+    on_text: Callable[[str], Awaitable[None]] | None
 
 
 def _emitter(callback: StreamingCallbackT | None) -> _Emit:
@@ -260,31 +274,41 @@ def _emitter(callback: StreamingCallbackT | None) -> _Emit:
     return emit
 
 
-async def _receive(answer: Answer, assembler: ReplyAssembler, emit: _Emit) -> None:
+async def _receive(answer: Answer, assembler: ReplyAssembler, consumer: _Consumer) -> None:
     """Read an answer to its end, handing on chunks as they come.
 
     Some servers answer a request for a stream with one JSON object. Its first byte tells, a
     content type may be wrong: no event stream begins with a brace.
     """
     if answer.first.lstrip()[:1] == b"{":
-        await emit(assembler.feed_whole(await _whole_body(answer)))
+        await consumer.emit(assembler.feed_whole(await _whole_body(answer)))
     else:
-        await _receive_events(answer, assembler, emit)
-    await emit(assembler.finish())
+        await _receive_events(answer, assembler, consumer)
+    await consumer.emit(assembler.finish())
 
 
-async def _receive_events(answer: Answer, assembler: ReplyAssembler, emit: _Emit) -> None:
+async def _receive_events(answer: Answer, assembler: ReplyAssembler, consumer: _Consumer) -> None:
+    emit, on_text = consumer.emit, consumer.on_text
+    feed = assembler.feed if on_text is None else assembler.feed_text
     parser = SseParser()
     data = answer.first
     while data:
         for payload in _parsed(parser, data):
-            chunks = assembler.feed(payload)
-            if chunks:
-                await emit(chunks)
+            taken = feed(payload)
+            if on_text is not None and type(taken) is str:
+                await on_text(taken)
+            elif taken:
+                await emit(cast("list[StreamingChunk]", taken))
         if assembler.done:
             await answer.drain()
             return
-        data = await _next(answer, assembler)
+        try:
+            data = await answer.read()
+        except ProviderError:
+            # A reply that has its finish reason is whole: only its usage was lost.
+            if not assembler.complete:
+                raise
+            data = b""
     for payload in parser.close():
         await emit(assembler.feed(payload))
 
@@ -294,16 +318,6 @@ def _parsed(parser: SseParser, data: bytes) -> list[bytes]:
         return parser.feed(data)
     except EventTooLong as error:
         raise ProviderError(f"the provider's stream: {error}", retryable=False) from None
-
-
-async def _next(answer: Answer, assembler: ReplyAssembler) -> bytes:
-    try:
-        return await answer.read()
-    except ProviderError:
-        # A reply that has its finish reason is whole: only its usage was lost.
-        if assembler.complete:
-            return b""
-        raise
 
 
 async def _whole_body(answer: Answer) -> bytes:

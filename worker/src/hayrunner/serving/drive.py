@@ -6,6 +6,7 @@ is done with the outcome.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
@@ -87,6 +88,10 @@ class FrameSink:
         elif not self._whole and not _concerns_commands(event):
             return
         await self._sink.emit(event)
+
+    def straight(self) -> Callable[[StreamEvent], Awaitable[None]]:
+        """Where text goes, which has no part in the frame."""
+        return self._sink.emit if self._whole else self.emit
 
     async def complete(self, outcome: RunOutcome) -> None:
         if self._ended:
