@@ -9,10 +9,12 @@ from tests.unit.agent.conftest import Provide
 from tests.unit.agent.runs import agent_over, tell, text_turn
 
 from hayrunner.adapted import HaystackAgentAdapter
-from hayrunner.adapters.convert import to_wire
+from hayrunner.adapters.convert import from_wire, to_wire
 from hayrunner.agent import Agent
 from hayrunner.errors import UnsupportedOption
 from hayrunner.storage.memory import InMemoryStorage
+from hayrunner_contracts.errors import InvalidRequest
+from hayrunner_contracts.message_forms import parse_message
 from hayrunner_contracts.messages import ChatMessage
 
 REPLY = [text_turn("Hello")]
@@ -164,3 +166,11 @@ async def test_a_conversation_without_a_message_to_answer_is_refused_before_any_
         assert told.outcome.error is not None
         assert told.outcome.error.field == "messages"
     assert provider.requests == []
+
+
+def test_data_that_is_no_image_is_an_invalid_request_and_no_accident() -> None:
+    part = {"image": {"base64_image": "UEsDBGFhYWE="}}  # a zip archive, without a media type
+    message = parse_message({"role": "user", "content": [{"text": "look"}, part]}, "messages[0]")
+
+    with pytest.raises(InvalidRequest, match="mime_type"):
+        from_wire(message)

@@ -15,6 +15,7 @@ from haystack.dataclasses import (
 
 from hayrunner.adapters import haystack_internals as internals
 from hayrunner_contracts import messages as wire
+from hayrunner_contracts.errors import InvalidRequest
 
 __all__ = [
     "WireMessages",
@@ -31,8 +32,17 @@ _NO_CALL = ToolCall(tool_name="", arguments={})
 
 
 def from_wire(message: wire.ChatMessage) -> ChatMessage:
-    """The Haystack message. The wire form was validated, which `from_dict` does not do."""
-    return ChatMessage.from_dict(msgspec.to_builtins(message))
+    """The Haystack message. The wire form was validated, which `from_dict` does not do; what
+    Haystack alone can tell, such as that data without a media type is no image, is an
+    `InvalidRequest`, too."""
+    try:
+        return ChatMessage.from_dict(msgspec.to_builtins(message))
+    except ValueError:
+        # Without its text, which can hold content.
+        raise InvalidRequest(
+            "a message has a part that cannot be used: give images and files their mime_type",
+            field="messages",
+        ) from None
 
 
 def to_wire(message: ChatMessage) -> wire.ChatMessage:

@@ -29,6 +29,8 @@ _TALKATIVE = {
     "faststream": logging.ERROR,
     "nats": logging.ERROR,
     "uvicorn.access": logging.CRITICAL,
+    # Says at every start and end that a server process started and ended: ours, which says so.
+    "uvicorn.error": logging.WARNING,
 }
 
 
