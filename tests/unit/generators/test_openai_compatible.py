@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from hayrunner.errors import ConfigurationError, ProviderError
 from hayrunner.generators import OpenAICompatibleChatGenerator
+from hayrunner.generators.openai_compatible import ON_TEXT
 from hayrunner.testing.provider import ScriptedProvider
 
 Serve = Callable[..., Awaitable[tuple[ScriptedProvider, OpenAICompatibleChatGenerator]]]
@@ -323,3 +324,34 @@ async def test_run_without_a_loop_gives_the_same_and_within_one_is_refused(
     result = await asyncio.to_thread(generator.run, "hi")
     assert result["replies"][0].text == "Hello"
     assert len(provider.requests) == 1
+
+
+async def test_a_callback_that_takes_text_gets_it_without_chunks_and_chunks_for_the_rest() -> None:
+    turn: list[dict[str, Any]] = [
+        {"model": "m", "choices": [{"index": 0, "delta": {"content": text}}]}
+        for text in ("Hel", "lo", "!")
+    ]
+    closing = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    turn.append({"model": "m", "choices": [closing], "usage": {"total_tokens": 3}})
+    texts: list[str] = []
+    chunks: list[StreamingChunk] = []
+
+    async def on_chunk(chunk: StreamingChunk) -> None:
+        chunks.append(chunk)
+
+    async def on_text(text: str) -> None:
+        texts.append(text)
+
+    setattr(on_chunk, ON_TEXT, on_text)
+    async with ScriptedProvider([turn]) as provider:
+        generator = OpenAICompatibleChatGenerator(
+            model="m", api_key=None, api_base_url=provider.base_url
+        )
+        result = await generator.run_async("hi", on_chunk)
+        await generator.close_async()
+
+    # The first piece opens the reply, which only a chunk can say.
+    assert [chunk.content for chunk in chunks if chunk.content] == ["Hel"]
+    assert texts == ["lo", "!"]
+    assert chunks[-2].finish_reason == "stop"
+    assert result["replies"][0].text == "Hello!"
