@@ -5,7 +5,7 @@ A module shares one nats-server and one worker, and so one event loop.
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ import pytest_asyncio
 import structlog
 from nats.aio.client import Client
 from tests.conformance.drivers import BusDriver, Driver, LocalDriver, Stage
-from tests.unit.agent.conftest import GENERATORS, KEY, Provide
+from tests.unit.agent.conftest import GENERATORS, INTEGRATIONS, KEY, Provide
 
 from hayrunner.agent import Agent
 from hayrunner.embedded import EmbeddedServer
 from hayrunner.hooks import RunHooks
 from hayrunner.registry import Registry
 from hayrunner.serving.app import Worker
+from hayrunner.serving.served import AgentRegistry
 from hayrunner.settings import Settings
 from hayrunner.testing.provider import Scenario, ScriptedProvider
 
@@ -34,8 +35,11 @@ VARIANTS = {
     "nats-headless": ("bus", "answer"),
 }
 STREAMING = [name for name, (_, mode) in VARIANTS.items() if mode == "stream"]
+HEADLESS = [name for name, (_, mode) in VARIANTS.items() if mode == "answer"]
+DURABLE = [name for name, (where, _) in VARIANTS.items() if where == "bus"]
 
 AgentOver = Callable[..., Agent]
+ServeElsewhere = Callable[[Agent], Awaitable[None]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,13 +57,31 @@ async def bus() -> AsyncIterator[tuple[Client, Stage]]:
     stage = Stage()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(EmbeddedServer())
-        settings = Settings(
-            nats_url=server.url, port=-1, concurrency=256, storage="memory", drain_timeout_s=0.2
-        )
-        await stack.enter_async_context(Worker(settings, stage))
+        await stack.enter_async_context(_worker(server.url, stage))
         nc = await nats.connect(server.url)
         stack.push_async_callback(nc.close)
         yield nc, stage
+
+
+def _worker(url: str, registry: AgentRegistry) -> Worker:
+    settings = Settings(
+        nats_url=url, port=-1, concurrency=256, storage="memory", drain_timeout_s=0.2
+    )
+    return Worker(settings, registry)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def serve_elsewhere(bus: tuple[Client, Stage]) -> AsyncIterator[ServeElsewhere]:
+    """`await serve_elsewhere(agent)`: another worker on the same bus, with this agent."""
+    nc, _ = bus
+    async with AsyncExitStack() as stack:
+
+        async def serve(agent: Agent) -> None:
+            assert nc.connected_url is not None
+            worker = _worker(nc.connected_url.geturl(), Registry([agent]))
+            await stack.enter_async_context(worker)
+
+        yield serve
 
 
 @pytest.fixture(params=VARIANTS)
@@ -72,6 +94,19 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 def streaming(request: pytest.FixtureRequest) -> Driver:
     """The two that show every event."""
     return _driver(request)
+
+
+@pytest.fixture(params=HEADLESS)
+def headless(request: pytest.FixtureRequest) -> Driver:
+    """The two whose result is all there is."""
+    return _driver(request)
+
+
+@pytest.fixture(params=DURABLE)
+def durable(request: pytest.FixtureRequest) -> BusDriver:
+    """The two over NATS."""
+    _, mode = VARIANTS[request.param]
+    return BusDriver(mode, *request.getfixturevalue("bus"))
 
 
 def _driver(request: pytest.FixtureRequest) -> Driver:
@@ -100,7 +135,10 @@ async def provide() -> AsyncIterator[Provide]:
         ) -> tuple[ScriptedProvider, Any]:
             provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
             given = {"model": "m", "api_key": KEY, "max_retries": 0} | parameters
-            generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
+            if kind in INTEGRATIONS:
+                generator = INTEGRATIONS[kind](provider.root_url, given)
+            else:
+                generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
             stack.push_async_callback(generator.close_async)
             return provider, generator
 
@@ -119,11 +157,11 @@ async def agent_over() -> AsyncIterator[AgentOver]:
             def get_llm(_: Agent) -> Any:
                 return generator
 
-            members = {"name": "stage", "get_llm": get_llm} | settings
+            members: dict[str, Any] = {"name": "stage", "get_llm": get_llm} | settings
             registry = Registry([type("Scripted", (Agent,), members)])
             for name, hook in (named_hooks or {}).items():
                 registry.add_hook(name, hook)
-            agent = registry.get("stage")
+            agent = registry.get(members["name"])
             stack.push_async_callback(agent.close)
             return agent
 

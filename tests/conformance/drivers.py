@@ -13,12 +13,14 @@ from nats.aio.client import Client
 
 from hayrunner.adapters.convert import from_wire
 from hayrunner.adapters.outcome import EventSink
+from hayrunner.adapters.roster import RemoteAgents
 from hayrunner.agent import Agent
 from hayrunner.serving.drive import Drive, FrameSink, Stopper
 from hayrunner.serving.served import RunSession
 from hayrunner.storage.base import Threads
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.codec import decode_request, encode
+from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.events import MessageStart, StreamEnd, StreamEvent, UnknownEvent, Usage
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.requests import RunRequest
@@ -107,8 +109,15 @@ class Running(ABC):
 
         await eventually(enough, _TIMEOUT_S, what=f"{count} {kind.__name__}")
 
+    def of(self, kind: type[Event]) -> list[Event]:
+        """What was published by now."""
+        return [event for event in self.events if isinstance(event, kind)]
+
     @abstractmethod
     async def cancel(self) -> None: ...
+
+    @abstractmethod
+    async def send(self, *commands: RunCommand) -> None: ...
 
     @abstractmethod
     async def told(self) -> Told: ...
@@ -191,6 +200,10 @@ class _LocalRunning(Running):
     async def cancel(self) -> None:
         self._stopper.stop("cancelled")
 
+    async def send(self, *commands: RunCommand) -> None:
+        for command in commands:
+            self._stopper.tell(command)
+
     async def told(self) -> Told:
         told = await asyncio.wait_for(self._task, _TIMEOUT_S)
         assert_valid_stream(told.events)
@@ -205,13 +218,17 @@ class BusDriver(Driver):
         self._nc = nc
         self._stage = stage
 
+    def client_of(self, agent: Agent) -> RunClient:
+        """A client of a bus where the agent is the one that is served."""
+        self._stage.agent = agent
+        return RunClient(self._nc)
+
     async def start(
         self, agent: Agent, prompt: str = "hi", options: dict[str, Any] | None = None, **fields: Any
     ) -> Running:
-        self._stage.agent = agent
         request = self.request(prompt, options, **fields)
         assert request.message_id is not None
-        running = _BusRunning(request.message_id, RunClient(self._nc))
+        running = _BusRunning(request.message_id, self.client_of(agent))
         headers = {"Nats-Msg-Id": request.message_id}
         subject = f"agents.default.{AGENT}.requests"
         await self._nc.jetstream().publish(subject, encode(request), headers=headers)
@@ -231,6 +248,10 @@ class _BusRunning(Running):
     async def cancel(self) -> None:
         await self._client.cancel(self.message_id)
 
+    async def send(self, *commands: RunCommand) -> None:
+        for command in commands:
+            await self._client.send_command(self.message_id, command)
+
     async def told(self) -> Told:
         result = await self._client.result(self.message_id, timeout=_TIMEOUT_S)
         await asyncio.wait_for(self._reader, _TIMEOUT_S)
@@ -246,9 +267,13 @@ class Stage:
     def __init__(self) -> None:
         self.agent: Agent | None = None
         self._threads: Threads | None = None
+        self._remote: RemoteAgents | None = None
 
     def bind(self, *, threads: Threads) -> None:
         self._threads = threads
+
+    def use_remote_agents(self, remote: RemoteAgents, *, max_depth: int) -> None:
+        self._remote = remote
 
     async def warm_up(self) -> None:
         return
@@ -262,6 +287,7 @@ class Stage:
         assert self.agent is not None
         assert self._threads is not None
         self.agent.threads = self._threads
+        self.agent.roster.remote = self._remote
         return self.agent.open_session(
             request, message_id=message_id, sink=sink, agent_name=agent_name
         )
