@@ -1,6 +1,7 @@
 """Pulling requests: a slot first, then one message, heartbeat from receipt, drain at the end."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from nats.js.errors import NotFoundError
 from hayrunner.errors import ConfigurationError
 from hayrunner.serving.connection import Link
 from hayrunner.serving.deliveries import Delivery, Heartbeat
-from hayrunner.serving.pulls import Pull, PullFailed
+from hayrunner.serving.pulls import EXPIRES_S, Pull, PullFailed
 from hayrunner.serving.slots import Reservation, Slots
 from hayrunner.telemetry.logs import cause_of, get_logger
 from hayrunner_contracts import subjects
@@ -21,7 +22,7 @@ __all__ = ["Intake"]
 
 _log = get_logger(__name__)
 
-_TURN_S = 0.2
+_LATE_S = 1.0
 _BACK_OFF_FIRST_S = 0.1
 _BACK_OFF_MOST_S = 5.0
 _AWAY_POLL_S = 0.02
@@ -70,8 +71,13 @@ class Intake:
         ]
 
     async def stop_pulling(self) -> None:
-        """Take no more; runs go on. Messages caught on their way are put back at once."""
+        """Take no more; runs go on. Open pulls end by themselves, and what they still bring is
+        put back at once."""
         self.draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXPIRES_S + _LATE_S):
+                for pull in list(self._pulls) if self.link.up else ():
+                    await pull.closed.wait()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -90,7 +96,7 @@ class Intake:
                 continue
             reservation = await self.slots.reserve()
             try:
-                delivery = await self._pull(agent, reservation)
+                delivery = await self._pull(agent)
             except asyncio.CancelledError:
                 reservation.release()
                 raise
@@ -102,20 +108,21 @@ class Intake:
             wait = _BACK_OFF_FIRST_S
             if delivery is None:
                 reservation.release()
+            elif self.draining:
+                reservation.release()
+                await delivery.nak()
             else:
                 self._spawn(delivery, reservation)
 
-    async def _pull(self, agent: str, reservation: Reservation) -> Delivery | None:
+    async def _pull(self, agent: str) -> Delivery | None:
         pull = Pull(self.nc, subjects.consumer_name(self.namespace, agent))
         await pull.open()
         self._pulls.add(pull)
-        turn = asyncio.create_task(self._end_of_turn(pull, reservation))
         try:
             await pull.wait()
         finally:
             # Whatever ended the wait, a message may have come with it.
             self._pulls.discard(pull)
-            turn.cancel()
             message = await self._closed(pull, agent)
         return None if message is None else Delivery.of(message, agent=agent)
 
@@ -135,13 +142,6 @@ class Intake:
             await Delivery.of(message, agent=agent).nak()
             return None
         return message
-
-    async def _end_of_turn(self, pull: Pull, reservation: Reservation) -> None:
-        """Others want the slot: give it back, after a moment in which a message may come."""
-        await reservation.wanted.wait()
-        if not reservation.taken_away:
-            await asyncio.sleep(_TURN_S)
-        pull.expire()
 
     async def _back_off(self, agent: str, error: Exception, wait: float) -> None:
         self._bound.discard(agent)

@@ -1,7 +1,9 @@
-"""One pull: a request to the server for the next message, kept open until it comes.
+"""One pull: a request to the server for the next message, open for half a second at most.
 
-Each pull has an inbox of its own. To end one early, interest in the inbox is withdrawn and a
-round trip is waited for, so that a message already on its way is received and not lost.
+Each pull has an inbox of its own, and is left to end by itself, by a message or by the server's
+word that its time is over. Ended early, by withdrawing interest in the inbox, it can lose a
+message that the server has counted as delivered and not sent yet: a round trip does not show it,
+and it comes back only after `ack_wait`.
 """
 
 import asyncio
@@ -14,11 +16,10 @@ from nats.errors import Error as NatsError
 
 from hayrunner_contracts import subjects
 
-__all__ = ["Pull", "PullFailed"]
+__all__ = ["EXPIRES_S", "Pull", "PullFailed"]
 
-_EXPIRES_S = 30.0
-_IDLE_HEARTBEAT_S = 5.0
-_MISSED_HEARTBEATS = 2.5
+EXPIRES_S = 0.5
+_OVERDUE_S = 3.0
 _CLOSE_S = 2.0
 _ENDINGS = {"404", "408"}
 
@@ -37,6 +38,7 @@ class Pull:
     def __init__(self, nc: Client, consumer: str) -> None:
         self._nc = nc
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.AGENT_REQUESTS}.{consumer}"
+        self.closed = asyncio.Event()
         self._ended = asyncio.Event()
         self._beat = asyncio.Event()
         self._expired = False
@@ -46,11 +48,7 @@ class Pull:
     async def open(self) -> None:
         inbox = self._nc.new_inbox()
         self._subscription = await self._nc.subscribe(inbox, cb=self._take)
-        request = {
-            "batch": 1,
-            "expires": int(_EXPIRES_S * 1e9),
-            "idle_heartbeat": int(_IDLE_HEARTBEAT_S * 1e9),
-        }
+        request = {"batch": 1, "expires": int(EXPIRES_S * 1e9)}
         await self._nc.publish(self._subject, msgspec.json.encode(request), reply=inbox)
 
     async def wait(self) -> None:
@@ -58,7 +56,7 @@ class Pull:
         while not (self._ended.is_set() or self._expired):
             self._beat.clear()
             try:
-                await asyncio.wait_for(self._beat.wait(), _IDLE_HEARTBEAT_S * _MISSED_HEARTBEATS)
+                await asyncio.wait_for(self._beat.wait(), EXPIRES_S + _OVERDUE_S)
             except TimeoutError:
                 # The server forgot the pull: it was restarted, or has a new leader.
                 return
@@ -66,7 +64,7 @@ class Pull:
             raise self._failure
 
     def expire(self) -> None:
-        """Make `wait` return: the pull is not wanted any more, or the server forgot it."""
+        """Make `wait` return: the server forgot the pull."""
         self._expired = True
         self._beat.set()
 
@@ -77,6 +75,7 @@ class Pull:
                 await self._subscription.unsubscribe()
             else:
                 await asyncio.wait_for(self._subscription.drain(), _CLOSE_S)
+        self.closed.set()
         return self._message
 
     async def _take(self, message: Msg) -> None:

@@ -1,8 +1,8 @@
 """Slots: how many runs this worker takes at once, shared by its agents and direct requests.
 
 Before a request is pulled a slot is reserved for it, so that nothing is fetched that would wait
-here. Open pulls of idle agents hold reservations; a direct request takes such a slot at once,
-and an agent that finds none free gets a turn.
+here. Open pulls of idle agents hold reservations, for the half second that a pull lasts: an
+agent that finds none free gets the next one. A direct request takes such a slot at once.
 """
 
 import asyncio
@@ -21,12 +21,9 @@ class Reservation:
         self.taken_away = False
         """Somebody uses it already."""
         self._used = False
-        self.wanted = asyncio.Event()
-        """Set when somebody else should have the slot: give it back soon."""
 
     def take_away(self) -> None:
         self.taken_away = True
-        self.wanted.set()
 
     async def use(self) -> None:
         """A run starts. Waits only where the slot was taken away in the same moment."""
@@ -61,13 +58,9 @@ class Slots:
     async def reserve(self) -> Reservation:
         """A slot for one pull, first come, first served."""
         while self.running + len(self._reserved) >= self.total or self._starting:
-            for reservation in self._reserved:
-                reservation.wanted.set()
             await self._wait(self._waiting)
         reservation = Reservation(self)
         self._reserved.append(reservation)
-        if self._waiting:
-            reservation.wanted.set()
         return reservation
 
     def try_run(self) -> bool:
