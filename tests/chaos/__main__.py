@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import random
 import sys
 import time
@@ -56,6 +57,8 @@ def main() -> None:
     again = f"--runs {given.runs} --seed {seed} --workers {given.workers} --rate {given.rate:g}"
     print(f"{len(plan.runs)} runs, {len(plan.faults)} faults, about {plan.length_s:.0f} s")
     print(f"again: python -m tests.chaos {again}", flush=True)
+    # A line for every connection that every reader loses, while servers are killed on purpose.
+    logging.getLogger("hayrunner_contracts.client").setLevel(logging.ERROR)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sys.exit(runner.run(_main(given, plan)))
 

@@ -140,6 +140,8 @@ def _check_all(evidence: Evidence) -> Iterator[Violation]:
             yield Violation(rule="worker_exit", run=0, what=f"{name} ended with {code}")
     if plan.calm:
         yield from _check_calm(evidence)
+    if plan.uncounted:
+        yield from _check_uncounted(evidence)
 
 
 def _check_calm(evidence: Evidence) -> Iterator[Violation]:
@@ -150,6 +152,14 @@ def _check_calm(evidence: Evidence) -> Iterator[Violation]:
             run = numbers.get(line["message_id"], 0)
             what = f"delivered {line['times']} times, to {line['worker']}"
             yield Violation(rule="redelivered", run=run, what=what)
+
+
+def _check_uncounted(evidence: Evidence) -> Iterator[Violation]:
+    """Where workers leave as they should, no attempt is counted."""
+    for run in evidence.plan.runs:
+        result = evidence.results.get(run.message_id)
+        if result is not None and result.attempts > 1:
+            yield Violation(rule="attempts", run=run.number, what=f"{result.attempts} counted")
 
 
 _RULES: tuple[Callable[[Case], Iterator[Violation]], ...] = (

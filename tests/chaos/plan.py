@@ -106,7 +106,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything. `calm`: nothing breaks, so no request may be delivered twice."""
+    """Everything. `calm`: nothing breaks, so no request may be delivered twice. `uncounted`:
+    workers only leave as they should, so no run may count a second attempt."""
 
     seed: int
     runs: tuple[PlannedRun, ...]
@@ -117,6 +118,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 64
     drain_timeout_s: float = 2.0
     calm: bool = False
+    uncounted: bool = False
     drop_every: int = 0
     """Workers lose every so-many-th event on its way to the server; 0: none."""
     dead_letters: int = 0
