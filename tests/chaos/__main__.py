@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import uvloop
+from tests.chaos.breakage import BREAKAGES
 from tests.chaos.harness import play
 from tests.chaos.plan import Plan
 from tests.chaos.recovery import percentile, recoveries
 from tests.chaos.report import recovery_limit_s, summary, told
+from tests.chaos.scenarios import cluster_mix
 from tests.chaos.seeds import random_plan
 
 
@@ -25,7 +27,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--fault-every", type=float, default=4.0, help="seconds")
     parser.add_argument("--ack-wait", type=float, default=2.0, help="seconds")
     parser.add_argument("--keep", type=Path, default=None, help="a folder for what is left")
-    parser.add_argument("--broken", default=None)
+    parser.add_argument("--broken", choices=BREAKAGES, default=None)
+    parser.add_argument("--cluster", action="store_true", help="three servers, leaders lost")
     return parser.parse_args()
 
 
@@ -42,11 +45,10 @@ async def _main(given: argparse.Namespace, plan: Plan) -> int:
     return 1 if verdict.violations or slow else 0
 
 
-def main() -> None:
-    """Play a plan made from the seed; exit code 1 on any violation."""
-    given = _arguments()
-    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    plan = random_plan(
+def _plan(given: argparse.Namespace, seed: int) -> Plan:
+    if given.cluster:
+        return cluster_mix(seed, runs=given.runs, rate=given.rate)
+    return random_plan(
         seed,
         runs=given.runs,
         workers=given.workers,
@@ -54,6 +56,13 @@ def main() -> None:
         fault_every_s=given.fault_every,
         ack_wait_s=given.ack_wait,
     )
+
+
+def main() -> None:
+    """Play a plan made from the seed; exit code 1 on any violation."""
+    given = _arguments()
+    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    plan = _plan(given, seed)
     again = f"--runs {given.runs} --seed {seed} --workers {given.workers} --rate {given.rate:g}"
     print(f"{len(plan.runs)} runs, {len(plan.faults)} faults, about {plan.length_s:.0f} s")
     print(f"again: python -m tests.chaos {again}", flush=True)

@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 
-from tests.chaos.fleet import Fleet, Server
+from tests.chaos.fleet import Fleet
 from tests.chaos.journal import Journal
 from tests.chaos.plan import Fault, Plan
+from tests.chaos.sites import Breaking, Site
 
 __all__ = ["Faults"]
 
@@ -17,11 +17,16 @@ class Faults:
     """Carries out a plan's faults. Each has a line in the journal when it begins, and one when
     what it took away is back."""
 
-    def __init__(self, plan: Plan, fleet: Fleet, server: Server, journal: Journal) -> None:
+    def __init__(self, plan: Plan, fleet: Fleet, site: Site, journal: Journal) -> None:
         self._plan = plan
         self._fleet = fleet
-        self._server = server
         self._journal = journal
+        self._on_servers = site.breaking
+        self._on_workers: Mapping[str, Breaking] = {
+            "kill_worker": self._kill_worker,
+            "stop_worker": self._stop_worker,
+            "roll_worker": self._roll_worker,
+        }
         self._server_lock = asyncio.Lock()
         self._place_locks = [asyncio.Lock() for _ in fleet.workers]
 
@@ -38,18 +43,15 @@ class Faults:
                 tasks.create_task(at_its_time(fault))
 
     async def _carry_out(self, fault: Fault) -> None:
-        kinds: dict[str, Callable[[Fault], Awaitable[None]]] = {
-            "kill_worker": self._kill_worker,
-            "stop_worker": self._stop_worker,
-            "roll_worker": self._roll_worker,
-            "kill_nats": self._kill_nats,
-            "stop_nats": self._stop_nats,
-            "restart_nats": self._restart_nats,
-        }
         # One thing at a time breaks in one place: a server that is stopped cannot be killed.
-        on_server = fault.kind.endswith("nats")
-        async with self._server_lock if on_server else self._place_locks[fault.target]:
-            await kinds[fault.kind](fault)
+        if (breaking := self._on_servers.get(fault.kind)) is not None:
+            async with self._server_lock:
+                self._note("fault", fault)
+                await breaking(fault)
+                self._note("back", fault)
+        else:
+            async with self._place_locks[fault.target]:
+                await self._on_workers[fault.kind](fault)
 
     def _note(self, what: str, fault: Fault, worker: str | None = None) -> None:
         self._journal.write(what, kind=fault.kind, worker=worker, seconds=fault.seconds)
@@ -80,25 +82,3 @@ class Faults:
         worker.send(signal.SIGTERM)
         self._fleet.exit_codes[worker.name] = await worker.ended()
         self._note("back", fault, worker.name)
-
-    async def _kill_nats(self, fault: Fault) -> None:
-        self._note("fault", fault)
-        await self._server.kill()
-        await asyncio.sleep(fault.seconds)
-        await self._server.start()
-        self._note("back", fault)
-
-    async def _stop_nats(self, fault: Fault) -> None:
-        pid = self._server.pid
-        assert pid is not None
-        self._note("fault", fault)
-        os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(fault.seconds)
-        os.kill(pid, signal.SIGCONT)
-        self._note("back", fault)
-
-    async def _restart_nats(self, fault: Fault) -> None:
-        self._note("fault", fault)
-        await self._server.stop()
-        await self._server.start()
-        self._note("back", fault)

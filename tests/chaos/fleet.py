@@ -6,33 +6,16 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Protocol
 
 from tests.chaos.breakage import Breakage
 
 from hayrunner_contracts.testing import eventually
 
-__all__ = ["ROOT", "Fleet", "ProviderProcess", "Server", "WorkerProcess"]
+__all__ = ["ROOT", "Fleet", "ProviderProcess", "WorkerProcess"]
 
 ROOT = Path(__file__).parents[2]
 _START_LIMIT_S = 60.0
 _END_LIMIT_S = 40.0
-
-
-class Server(Protocol):
-    """A nats-server that can be made to fail."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def pid(self) -> int | None: ...
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    async def kill(self) -> None: ...
 
 
 class ProviderProcess:

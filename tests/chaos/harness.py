@@ -20,8 +20,8 @@ from tests.chaos.fleet import Fleet, ProviderProcess
 from tests.chaos.journal import Journal
 from tests.chaos.load import Load
 from tests.chaos.plan import Plan, write_plan
+from tests.chaos.sites import ClusterSite, OneServer, Site
 
-from hayrunner.embedded import EmbeddedServer
 from hayrunner_contracts import subjects
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.reading import ReadSettings
@@ -78,24 +78,31 @@ async def _carry_out(
 ) -> Evidence:
     async with AsyncExitStack() as stack:
         store = folder / "nats"
-        server = await stack.enter_async_context(EmbeddedServer(store_dir=store))
+        made = OneServer(store) if plan.servers == 1 else ClusterSite(store)
+        site: Site = await stack.enter_async_context(made)
         provider = ProviderProcess(folder)
         stack.push_async_callback(provider.stop)
         await provider.start()
         fleet = Fleet(
-            folder, places=plan.workers, nats=server.url, provider=provider.url, broken=broken
+            folder,
+            places=plan.workers,
+            nats=",".join(site.urls),
+            provider=provider.url,
+            broken=broken,
+            replicas=site.replicas,
         )
         stack.push_async_callback(fleet.stop)
         await fleet.start()
-        load = await _make_load(plan, folder, server.url, stack, patience_s)
-        faults = Faults(plan, fleet, server, Journal(folder / "faults.jsonl"))
+        load = await _make_load(plan, folder, site.urls, stack, patience_s)
+        faults = Faults(plan, fleet, site, Journal(folder / "faults.jsonl"))
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(faults.run(began))
             tasks.create_task(load.run(began))
-        nc = await stack.enter_async_context(_connection(server.url))
+        nc = await stack.enter_async_context(_connection(site.urls))
         await _quiet(nc)
         await fleet.stop()
+        await site.settle()
         evidence = await collect(
             nc,
             folder,
@@ -109,15 +116,15 @@ async def _carry_out(
 
 
 async def _make_load(
-    plan: Plan, folder: Path, url: str, stack: AsyncExitStack, patience_s: float
+    plan: Plan, folder: Path, urls: list[str], stack: AsyncExitStack, patience_s: float
 ) -> Load:
     clients = [
-        await stack.enter_async_context(await RunClient.connect(url)) for _ in range(_CLIENTS)
+        await stack.enter_async_context(await RunClient.connect(urls)) for _ in range(_CLIENTS)
     ]
 
     async def connect() -> RunClient:
         settings = ReadSettings(buffer_events=_SLOW_BUFFER)
-        return await RunClient.connect(url, settings=settings)
+        return await RunClient.connect(urls, settings=settings)
 
     return Load(
         plan=plan,
@@ -129,11 +136,11 @@ async def _make_load(
 
 
 @asynccontextmanager
-async def _connection(url: str) -> AsyncGenerator[Client]:
+async def _connection(urls: list[str]) -> AsyncGenerator[Client]:
     async def say_nothing(_: Exception) -> None:
         return
 
-    nc = await nats.connect(url, max_reconnect_attempts=-1, error_cb=say_nothing)
+    nc = await nats.connect(urls, max_reconnect_attempts=-1, error_cb=say_nothing)
     try:
         yield nc
     finally:

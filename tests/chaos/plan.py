@@ -30,7 +30,15 @@ __all__ = [
 DecisionKind = Literal["approve", "deny", "modify"]
 ConsumerKind = Literal["live", "late", "slow", "reconnecting", "vanishing", "result"]
 FaultKind = Literal[
-    "kill_worker", "stop_worker", "roll_worker", "kill_nats", "stop_nats", "restart_nats"
+    "kill_worker",
+    "stop_worker",
+    "roll_worker",
+    "kill_nats",
+    "stop_nats",
+    "restart_nats",
+    "kill_leader",
+    "stop_leader",
+    "isolate_leader",
 ]
 TroubleKind = Literal["status", "abort", "close", "hang"]
 
@@ -96,8 +104,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that breaks. `target` is the worker's place, or the server's in a cluster;
-    `seconds` how long a pause or an outage lasts."""
+    """Something that breaks. `target` is the worker's place, or the number of the stream whose
+    leader is hit; `seconds` how long a pause or an outage lasts."""
 
     at_s: float
     kind: FaultKind
@@ -112,6 +120,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     runs: tuple[PlannedRun, ...]
     faults: tuple[Fault, ...] = ()
+    servers: int = 1
     workers: int = 2
     ack_wait_s: float = 2.0
     max_attempts: int = 20

@@ -9,6 +9,8 @@ from tests.chaos.evidence import Evidence
 
 __all__ = ["Recoveries", "percentile", "recoveries"]
 
+_AFTER_OUTAGE_S = 10.0
+
 
 class Recoveries(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds, sorted. `alone`: nothing else was broken until the run went on; the others are
@@ -71,7 +73,9 @@ def _others(
             if line["t"] != fault["t"] and fault["t"] <= line["t"] <= until:
                 return True
         elif line["kind"] != "kill_worker" and place in began:
-            # A pause leaves its mark for as long as what was handed to the paused one.
-            if began[place] <= until and line["t"] + ack_wait_s >= fault["t"]:
+            # A pause leaves its mark for as long as what was handed to the paused one; after an
+            # outage of the server a silent worker is given more time to answer.
+            mark = ack_wait_s if line["worker"] else _AFTER_OUTAGE_S
+            if began[place] <= until and line["t"] + mark >= fault["t"]:
                 return True
     return False

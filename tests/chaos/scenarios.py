@@ -4,9 +4,17 @@ import random
 from typing import Any
 
 from tests.chaos.plan import Call, ConsumerKind, Fault, Plan, PlannedRun, Step, message_id_of
-from tests.chaos.seeds import random_plan
+from tests.chaos.seeds import CLUSTER_FAULTS, random_plan
 
-__all__ = ["interrupted_tools", "long_runs", "lost_events", "rolling", "short_mix", "stale_worker"]
+__all__ = [
+    "cluster_mix",
+    "interrupted_tools",
+    "long_runs",
+    "lost_events",
+    "rolling",
+    "short_mix",
+    "stale_worker",
+]
 
 _CONSUMERS: tuple[ConsumerKind, ...] = ("live", "late", "reconnecting", "result")
 
@@ -41,6 +49,19 @@ def short_mix(seed: int) -> Plan:
     """A bit of everything within half a minute, every kind of fault at least likely."""
     return random_plan(
         seed, runs=100, workers=2, rate=6.0, fault_every_s=2.5, ack_wait_s=1.5, drop_every=150
+    )
+
+
+def cluster_mix(seed: int, *, runs: int = 120, rate: float = 3.0) -> Plan:
+    """A bit of everything on a cluster that loses its leaders and is partitioned."""
+    return random_plan(
+        seed,
+        runs=runs,
+        rate=rate,
+        fault_every_s=12.0,
+        faults=CLUSTER_FAULTS,
+        servers=3,
+        ack_wait_s=3.0,
     )
 
 

@@ -18,11 +18,12 @@ from tests.chaos.plan import (
     message_id_of,
 )
 
-__all__ = ["ALL_FAULTS", "SERVER_FAULTS", "WORKER_FAULTS", "random_faults", "random_plan"]
+__all__ = ["ALL_FAULTS", "CLUSTER_FAULTS", "WORKER_FAULTS", "random_plan"]
 
 WORKER_FAULTS: dict[FaultKind, int] = {"kill_worker": 40, "stop_worker": 25, "roll_worker": 15}
 SERVER_FAULTS: dict[FaultKind, int] = {"kill_nats": 8, "stop_nats": 6, "restart_nats": 6}
 ALL_FAULTS: dict[FaultKind, int] = {**WORKER_FAULTS, **SERVER_FAULTS}
+CLUSTER_FAULTS: dict[FaultKind, int] = {"kill_leader": 1, "stop_leader": 1, "isolate_leader": 2}
 
 # A pause is long or short measured by what the server allows: just under, at, just over, far over.
 _PAUSES = (0.5, 0.9, 0.98, 1.0, 1.02, 1.1, 1.5, 2.5)
@@ -56,7 +57,7 @@ def random_plan(
         at_s += rng.expovariate(rate)
         planned.append(_run(rng, number, round(at_s, 3), threads))
     plan = Plan(seed=seed, runs=tuple(planned), workers=workers, **settings)
-    chosen = random_faults(
+    chosen = _faults(
         rng,
         until_s=at_s + 2.0,
         every_s=fault_every_s,
@@ -67,7 +68,7 @@ def random_plan(
     return msgspec.structs.replace(plan, faults=chosen)
 
 
-def random_faults(
+def _faults(
     rng: random.Random,
     *,
     until_s: float,
@@ -85,7 +86,7 @@ def random_faults(
             Fault(
                 at_s=round(at_s, 3),
                 kind=kind,
-                target=rng.randrange(workers),
+                target=rng.randrange(6 if kind.endswith("leader") else workers),
                 seconds=round(_seconds(rng, kind, ack_wait_s), 3),
             )
         )
@@ -98,6 +99,9 @@ def _seconds(rng: random.Random, kind: FaultKind, ack_wait_s: float) -> float:
         return rng.choice(_PAUSES) * ack_wait_s
     if kind == "stop_nats":
         return rng.choice((0.3, 0.9, 1.2, 2.0)) * ack_wait_s
+    if kind.endswith("leader"):
+        # Longer than an election takes, so that there is a new leader before the old one is back.
+        return rng.uniform(6.0, 9.0)
     if kind == "kill_nats":
         return rng.uniform(0.1, 1.5 * ack_wait_s)
     return 0.0
