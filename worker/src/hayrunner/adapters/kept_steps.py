@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from haystack.components.agents.state import State
 
 from hayrunner.adapters import checkpoints
+from hayrunner.adapters.cancellation import raise_if_cancelled
 from hayrunner.adapters.checkpoints import AskedCall, Checkpoint, NotKept
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.model_call import ModelReply
@@ -83,4 +84,6 @@ async def _kept(run: RunContext, make: Callable[[], Checkpoint]) -> Checkpoint |
         return None
     phase: Phase = kept.phase
     await run.steps.keep(data, phase=phase, step=run.normalizer.step)
+    # Python 3.11's `wait_for` swallows a cancel that comes together with what it waits for.
+    raise_if_cancelled()
     return kept

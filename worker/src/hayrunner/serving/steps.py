@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 from nats.errors import Error as NatsError
 
+from hayrunner.adapters.cancellation import raise_if_cancelled
 from hayrunner.adapters.outcome import Phase
 from hayrunner.serving.claims import ClaimLost, ClaimRecord, Claims, KeptStep
 from hayrunner.serving.commands import CommandInbox
@@ -78,6 +79,7 @@ class RunSteps:
                 self.held.lose()
                 await asyncio.Event().wait()
             except (NatsError, TimeoutError):
+                raise_if_cancelled()
                 await asyncio.sleep(_AGAIN_S)
         self.held.in_tools = phase == "called"
         if self.held.leaving and phase == "settled":
