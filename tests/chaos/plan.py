@@ -126,6 +126,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 20
     concurrency: int = 64
     drain_timeout_s: float = 2.0
+    park_after_s: float = 2.0
     calm: bool = False
     uncounted: bool = False
     drop_every: int = 0
@@ -150,10 +151,11 @@ def prompt_of(run: PlannedRun) -> str:
     return f"{marker(run.number)} {run.kind}"
 
 
-def words_of(run: int, step: int, count: int) -> list[str]:
+def words_of(run: int, step: int, count: int, request: str) -> list[str]:
     """The text of one model call, in pieces; step counts from 1. Every piece says where it
-    belongs, so that a text can only be right as a whole."""
-    return [f"r{run}s{step}w{word} " for word in range(count)]
+    belongs, and which request it answers: models do not say the same twice, and texts of two
+    attempts that got mixed are seen."""
+    return [f"r{run}s{step}w{word}.{request[:6]} " for word in range(count)]
 
 
 def write_plan(plan: Plan, path: Path) -> None:

@@ -1,9 +1,9 @@
 """The model's server of a chaos run: `python -m tests.chaos.provider FOLDER`.
 
 What it answers follows from the plan and from the conversation it is shown: the last message with
-a run's marker says which run it is, the assistant messages after that say which step. So asking
-again for a step brings the same text and the same calls, under other call ids, as with real
-providers. Every request and what was sent of its answer goes to a journal.
+a run's marker says which run it is, the assistant messages after that say which step. Asking
+again for a step brings the same calls under other ids, and as many words, which are not the same:
+as with real providers. Every request and what was sent of its answer goes to a journal.
 
 Prints its base URL, ends when its standard input closes.
 """
@@ -102,7 +102,7 @@ class Provider:
         if trouble is not None and trouble.kind == "status":
             yield {"$status": trouble.status, "body": {"error": {"message": "no", "code": "no"}}}
             return
-        words = words_of(run.number, number, step.words)
+        words = words_of(run.number, number, step.words, facts["request"])
         breaks_at = len(words) // 2 if trouble is not None else len(words) + 1
         sent: list[str] = []
         whole = False

@@ -119,6 +119,7 @@ def _worker(plan: Plan, given: argparse.Namespace) -> Worker:
         max_attempts=plan.max_attempts,
         concurrency=plan.concurrency,
         drain_timeout_s=plan.drain_timeout_s,
+        park_after_s=plan.park_after_s,
         port=-1,
         log_format="json",
     )
