@@ -3,12 +3,14 @@
 import asyncio
 import json
 import uuid
+from dataclasses import replace
 
 import msgspec
 from nats.aio.msg import Msg
 from tests.integration.worker.conftest import Requester, Serve, kinds
 from tests.integration.worker.scripted import ScriptedAgent, Session
 
+from hayrunner.serving.claims import Claims
 from hayrunner_contracts.events import RunResumed, TextChunk
 from hayrunner_contracts.stream_rules import check_stream
 from hayrunner_contracts.subjects import claim_key
@@ -248,3 +250,23 @@ async def test_a_second_request_with_the_same_id_does_not_run_beside_the_first(
     await eventually(requester.queue_is_empty, what="an empty queue")
     assert agent.started == [message_id]
     assert kinds(requester.events[message_id]).count("stream_end") == 1
+
+
+async def test_a_write_of_ones_own_whose_answer_was_lost_is_no_lost_claim(
+    serve: Serve, requester: Requester
+) -> None:
+    await serve(ScriptedAgent())
+    bucket = await requester.js.key_value("RUNS")
+    message_id = str(uuid.uuid4())
+    mine = Claims(bucket, namespace="default", worker="mine")
+    other = Claims(bucket, namespace="default", worker="other")
+    claim = await mine.create(message_id, agent="support", sequence=1, requested_at=0.0)
+    assert claim is not None
+
+    await mine.finishing(replace(claim), patience_s=1)
+    assert await mine.still_held(claim)
+
+    found = await other.find(message_id)
+    assert found is not None
+    await other.take_over(message_id, *found, sequence=1)
+    assert not await mine.still_held(claim)

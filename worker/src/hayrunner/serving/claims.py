@@ -179,9 +179,16 @@ class Claims:
         return await self._take(message_id, record, revision=revision) is not None
 
     async def still_held(self, claim: Claim) -> bool:
-        """Whether the record is still as this worker last wrote it."""
+        """Whether nobody took the run over.
+
+        Not by the revision: a write of this worker's own may be stored whose answer is still on
+        its way, or was lost. Every takeover counts an attempt.
+        """
         found = await self.find(claim.message_id)
-        return found is not None and found[1] == claim.revision
+        if found is None:
+            return False
+        record = found[0]
+        return (record.worker, record.attempt) == (claim.record.worker, claim.record.attempt)
 
     async def keep(self, claim: Claim, step: KeptStep, *, patience_s: float) -> None:
         """The run's checkpoint from now on; `ClaimLost` where the run is another worker's."""

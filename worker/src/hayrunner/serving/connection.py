@@ -63,6 +63,10 @@ class Link:
         """Call this after every reconnect."""
         self._back.append(call)
 
+    def no_longer_when_back(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Whatever was to be done after a reconnect is over."""
+        self._back.remove(call)
+
     def expect_close(self) -> None:
         """From now on, a closed connection is no failure."""
         self._closing = True
@@ -79,7 +83,7 @@ class Link:
         self._returning = asyncio.create_task(self._call_back(), name="back at NATS")
 
     async def _call_back(self) -> None:
-        for call in self._back:
+        for call in list(self._back):
             await call()
 
     async def on_closed(self) -> None:

@@ -10,6 +10,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 
+from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
 from hayrunner.serving.stored import count_of, last_of, messages_of, store
@@ -143,9 +144,12 @@ class RunPublisher(EventPublisher):
 
     async def verify(self, *, patience_s: float) -> None:
         """Return once the stream holds every event published so far; what it lacks is published
-        again, in order. `nats.errors.Error` or `TimeoutError` when `patience_s` is over."""
+        again, in order. `ClaimLost` where events were thrown away because another worker has the
+        run; `nats.errors.Error` or `TimeoutError` when `patience_s` is over."""
         end = time.monotonic() + patience_s
         await asyncio.wait_for(self.flush(), patience_s)
+        if self._muted:
+            raise ClaimLost
         while True:
             try:
                 if await self._all_counted() or await self._repair():
