@@ -78,6 +78,7 @@ async def _carry_out(
 ) -> Evidence:
     async with AsyncExitStack() as stack:
         store = folder / "nats"
+        store.mkdir(exist_ok=True)
         made = OneServer(store) if plan.servers == 1 else ClusterSite(store)
         site: Site = await stack.enter_async_context(made)
         provider = ProviderProcess(folder)

@@ -43,6 +43,9 @@ _RETRY_PAUSE_S = 0.25
 
 _STREAM_NOT_FOUND = 10059
 _MESSAGE_TOO_LARGE = 10054
+# A cluster that is busy with itself: it has no leader just now, or an earlier try of this very
+# message is on its way between the servers.
+_PASSING = (10008, 10158)
 # A stream at its limit that discards new messages answers "store failed" (10077) with code 503.
 _UNAVAILABLE = 503
 
@@ -131,7 +134,8 @@ class Submission:
                 await self._check_stream(stream)
                 why = "nothing answers; is JetStream enabled?"
             except nats.js.errors.APIError as error:
-                raise _refusal(error) from error
+                if error.err_code not in _PASSING:
+                    raise _refusal(error) from error
             except (
                 nats.errors.ConnectionClosedError,
                 nats.errors.ConnectionDrainingError,

@@ -74,6 +74,7 @@ class Sweeper:
     give_up: Callable[[Delivery, RunFailure], Awaitable[None]]
     interval_s: float = _INTERVAL_S
     _stuck_before: set[int] = field(default_factory=set[int])
+    _unserved_before: set[str] = field(default_factory=set[str])
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -100,17 +101,32 @@ class Sweeper:
         waiting = info.state.subjects or {}
         if not waiting:
             self._stuck_before.clear()
+            self._unserved_before.clear()
             return
         served = await self._consumer_names()
         stuck: set[int] = set()
+        unserved: set[str] = set()
         for subject in waiting:
             _, agent = subjects.parse_requests_subject(subject)
             name = self._consumer_of(agent)
-            if name is None or name not in served:
+            if name is None:
                 await self._end_unserved(subject, agent)
+            elif name not in served:
+                unserved.add(subject)
+                if subject in self._unserved_before and await self._is_missing(name):
+                    await self._end_unserved(subject, agent)
             elif agent in self.agents:
                 stuck |= await self._end_stuck(subject, agent, name)
-        self._stuck_before = stuck
+        self._stuck_before, self._unserved_before = stuck, unserved
+
+    async def _is_missing(self, consumer: str) -> bool:
+        """Whether the server says so of this very consumer. A cluster that is busy with itself
+        lists fewer than there are."""
+        try:
+            await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, consumer)
+        except NotFoundError:
+            return True
+        return False
 
     async def _end_unserved(self, subject: str, agent: str) -> None:
         cause = failure("unknown_agent", f"no worker ever served an agent {_shown(agent)}")
