@@ -235,7 +235,8 @@ class Worker:
             _log.info("waiting for runs to end", runs=len(running))
             await self._first_done(running, self.settings.drain_timeout_s)
         left = {task for task in running if not task.done()}
-        if left and not self._force.is_set() and parts.holdings.leave_at_border():
+        if left and not self._force.is_set() and (runs := parts.holdings.leave_at_border()):
+            _log.info("waiting for the tools of runs to end", runs=runs)
             # Their tools may end yet: what was run here need not be run again elsewhere.
             await self._first_done(left, _BORDER_LIMIT_S)
             left = {task for task in left if not task.done()}
