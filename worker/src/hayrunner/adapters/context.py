@@ -139,6 +139,12 @@ class RunContext:
         straight = getattr(self.sink, "straight", None)
         return self.sink.emit if straight is None else straight()
 
+    async def confirm(self) -> None:
+        """Before a tool runs: does not return where the run is another worker's by now."""
+        for run in self.lineage():
+            if run.steps is not None:
+                await run.steps.confirm()
+
     def share(self) -> None:
         """Others will emit, too: where the sink waits, none of them overtakes another."""
         if self._in_turn is None:

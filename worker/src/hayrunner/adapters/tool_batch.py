@@ -129,6 +129,7 @@ class ToolBatch:
             return await self._call(decided, tool, parent)
 
     async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> _Outcome:
+        await self.run_context.confirm()
         self.executed[call.id or ""] = call
         result = await self._invoke(call, tool, parent)
         message = self._message(call, tool, result)

@@ -111,4 +111,6 @@ class Admission:
             attempt=claim.attempt,
             handed_back=record.status == "waiting",
         )
-        return Admitted(claim=claim, out_of_attempts=record.counted_attempts >= self.max_attempts)
+        # A run whose outcome is known has nothing left to be tried.
+        spent = record.counted_attempts >= self.max_attempts and record.outcome is None
+        return Admitted(claim=claim, out_of_attempts=spent)

@@ -32,6 +32,7 @@ __all__ = [
     "ClaimRecord",
     "ClaimStatus",
     "Claims",
+    "KeptResult",
     "KeptStep",
     "Parked",
     "is_final",
@@ -53,6 +54,14 @@ class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     seq: int
     step: int
+    data: msgspec.Raw = _NOTHING
+    blob: str | None = None
+
+
+class KeptResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result that the run is going to have, whichever worker writes it: its bytes, or the
+    name of the object that has them."""
+
     data: msgspec.Raw = _NOTHING
     blob: str | None = None
 
@@ -84,9 +93,12 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     requested_at: float = 0.0
     last_seq: int = 0
     kept: KeptStep | None = None
+    outcome: KeptResult | None = None
     parked: Parked | None = None
 
 
+_NO_MORE: dict[str, Any] = {"kept": None, "outcome": None, "parked": None}
+"""What a record of a run that is over has no use for."""
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(ClaimRecord)
 
@@ -201,15 +213,15 @@ class Claims:
             claim, "waiting", patience_s=patience_s, parked=parked, counted_attempts=counted
         )
 
-    async def finishing(self, claim: Claim, *, patience_s: float) -> None:
-        """The run has an outcome and this worker writes it; `ClaimLost` where it may not."""
-        await self._move(claim, "finishing", patience_s=patience_s)
+    async def finishing(self, claim: Claim, outcome: KeptResult, *, patience_s: float) -> None:
+        """The run has this outcome, and this worker writes it; `ClaimLost` where it may not."""
+        await self._move(claim, "finishing", patience_s=patience_s, outcome=outcome)
 
     async def close(
         self, claim: Claim, status: RunStatus, *, last_seq: int, patience_s: float
     ) -> None:
         """The result and the last event are stored."""
-        await self._move(claim, status, patience_s=patience_s, last_seq=last_seq, kept=None)
+        await self._move(claim, status, patience_s=patience_s, last_seq=last_seq, **_NO_MORE)
 
     async def hand_back(self, claim: Claim, *, patience_s: float) -> None:
         """This worker goes away: the next one may start at once, and this try is not counted."""

@@ -124,7 +124,7 @@ class Intake:
             # Whatever ended the wait, a message may have come with it.
             self._pulls.discard(pull)
             message = await self._closed(pull, agent)
-        return None if message is None else Delivery.of(message, agent=agent)
+        return None if message is None else Delivery.of(message, agent=agent, nc=self.nc)
 
     async def _closed(self, pull: Pull, agent: str) -> Msg | None:
         """Close to the end, whoever cancels; what a cancelled loop caught is put back."""
@@ -136,10 +136,10 @@ class Intake:
         except asyncio.CancelledError:
             message = await closing
             if message is not None:
-                await Delivery.of(message, agent=agent).nak()
+                await Delivery.of(message, agent=agent, nc=self.nc).nak()
             raise
         if message is not None and going.cancelling():
-            await Delivery.of(message, agent=agent).nak()
+            await Delivery.of(message, agent=agent, nc=self.nc).nak()
             return None
         return message
 

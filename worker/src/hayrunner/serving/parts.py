@@ -12,6 +12,7 @@ from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claims
 from hayrunner.serving.dead_letters import DeadLetters
 from hayrunner.serving.deliveries import Heartbeat
+from hayrunner.serving.endings import Endings
 from hayrunner.serving.execution import Execution, PublisherFactory
 from hayrunner.serving.handler import Handler
 from hayrunner.serving.holdings import Holdings
@@ -86,6 +87,7 @@ async def build_parts(
         on_miss=metrics.heartbeat_missed,
         on_overdue=holdings.check_all,
     )
+    blobs = Blobs(bus)
     parking = _parking(bus, settings, claims)
     handler = Handler(
         registry=registry,
@@ -96,7 +98,8 @@ async def build_parts(
             holdings=holdings,
             metrics=metrics,
             parking=parking,
-            blobs=Blobs(bus),
+            endings=Endings(bus=bus, claims=claims, blobs=blobs),
+            blobs=blobs,
             park_after_s=settings.park_after_s,
             publisher=publisher,
         ),

@@ -38,13 +38,18 @@ async def _nobody_asks() -> bool:
     return True
 
 
+def _never() -> bool:
+    return False
+
+
 class EventPublisher:
     """Publishes events on one subject: an `EventSink`.
 
     While the connection is away or its buffer is full, events wait unnumbered; past a bound
     adjacent text is merged, and past a second one `emit` waits, so that the model is slowed
-    down. `may_go_on` is asked after every outage, before anything more is published; once it
-    says no, nothing is published any more and `emit` waits to be cancelled.
+    down. `may_go_on` is asked after every outage, and where `overdue` says that others may have
+    been given the run, before anything more is published; once it says no, nothing is published
+    any more and `emit` waits to be cancelled.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class EventPublisher:
         *,
         first_seq: int = 1,
         may_go_on: Callable[[], Awaitable[bool]] = _nobody_asks,
+        overdue: Callable[[], bool] = _never,
         send: Send | None = None,
     ) -> None:
         self.subject = subject
@@ -63,6 +69,7 @@ class EventPublisher:
         self._send: Send = nc.publish if send is None else send
         self._next = first_seq
         self._may_go_on = may_go_on
+        self._overdue = overdue
         self._outages = link.outages
         self._burst = 0
         self._muted = False
@@ -120,7 +127,7 @@ class EventPublisher:
     def _open(self) -> bool:
         return (
             self._outages == self._link.outages
-            and not self._link.stalled
+            and not self._overdue()
             and self._nc.is_connected
             and self._nc.pending_data_size < _HIGH_WATER_BYTES
         )
@@ -195,12 +202,11 @@ class EventPublisher:
     async def _clear(self) -> bool:
         """Wait for a connection with room; whether this run is still ours to speak for."""
         while True:
-            full = self._nc.pending_data_size >= _HIGH_WATER_BYTES
-            if not self._nc.is_connected or full or self._link.stalled:
+            if not self._nc.is_connected or self._nc.pending_data_size >= _HIGH_WATER_BYTES:
                 # The client tells nobody when its buffer has room again.
                 await asyncio.sleep(_POLL_S)
                 continue
-            if self._outages == self._link.outages:
+            if self._outages == self._link.outages and not self._overdue():
                 return True
             outages = self._link.outages
             if not await self._may_go_on():

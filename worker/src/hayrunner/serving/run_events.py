@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from nats.aio.client import Client
@@ -111,10 +112,13 @@ class RunPublisher(EventPublisher):
         message_id: str,
         stored: StoredRun | None = None,
         may_go_on: Callable[[], Awaitable[bool]] | None = None,
+        overdue: Callable[[], bool] | None = None,
         on_repair: Callable[[int], None] | None = None,
         send: Send | None = None,
     ) -> None:
-        more = {} if may_go_on is None else {"may_go_on": may_go_on}
+        more: dict[str, Any] = {} if may_go_on is None else {"may_go_on": may_go_on}
+        if overdue is not None:
+            more["overdue"] = overdue
         super().__init__(
             nc,
             link,
@@ -129,8 +133,8 @@ class RunPublisher(EventPublisher):
         self._attempt = 1
         self._counted = 0
         """How many messages the subject has to hold."""
-        self._last_seen: int | None = None
-        """The last message of another attempt, by its sequence in the stream."""
+        self._last_seen = 0
+        """The last message of another attempt, by its sequence in the stream; 0 for none."""
         self._go_on_after(stored)
         self._from_sequence = 1
         self._kept: list[bytes] = []
@@ -170,11 +174,12 @@ class RunPublisher(EventPublisher):
             else:
                 await self._fill_gaps(self._stored.gaps, patience_s)
                 event = RunResumed(attempt=attempt, discard_after=discard_after)
-            last = self._last_seen
-            mark = f"start.{attempt}"
-            if await self._publish_acked(event, mark=mark, after=last, patience_s=patience_s):
+            mark, after = f"start.{attempt}", self._last_seen
+            if await self._publish_acked(event, mark=mark, after=after, patience_s=patience_s):
                 return
-            # An earlier attempt is not dead, and spoke meanwhile: go on after that.
+            # Another attempt spoke meanwhile: an earlier one that is not dead, or a later one.
+            if not await self._may_go_on():
+                raise ClaimLost
             self._go_on_after(await read_stored_run(self._nc, self._js, self.subject))
 
     async def verify(self, *, patience_s: float) -> None:
@@ -183,7 +188,7 @@ class RunPublisher(EventPublisher):
         run; `nats.errors.Error` or `TimeoutError` when `patience_s` is over."""
         end = time.monotonic() + patience_s
         await asyncio.wait_for(self.flush(), patience_s)
-        if self._muted:
+        if self._muted or (self._overdue() and not await self._may_go_on()):
             raise ClaimLost
         while True:
             try:
@@ -200,12 +205,10 @@ class RunPublisher(EventPublisher):
     async def end(self, *, patience_s: float) -> None:
         """`stream_end`, stored when this returns. Nothing can be published after it."""
         while True:
-            after = None
-            if self._attempt > 1:
-                # Nothing of an earlier attempt may come between the last look and the end.
-                last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
-                after = 0 if last is None else last.sequence
-                await self.verify(patience_s=patience_s)
+            # Nothing of another attempt may come between the last look and the end.
+            last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            await self.verify(patience_s=patience_s)
+            after = 0 if last is None else last.sequence
             if await self._publish_acked(
                 StreamEnd(), mark="end", after=after, patience_s=patience_s
             ):
@@ -213,14 +216,15 @@ class RunPublisher(EventPublisher):
         self._muted = True
 
     async def _publish_acked(
-        self, event: StreamEvent, *, mark: str, after: int | None, patience_s: float
+        self, event: StreamEvent, *, mark: str, after: int, patience_s: float
     ) -> bool:
-        """Whether the event was stored: as the next one after the message `after` of the stream,
-        where that is given."""
+        """Whether the event was stored, as the next one of its subject after the message `after`
+        of the stream."""
         data = encode(msgspec.structs.replace(event, seq=self._next))
-        sent_with = {headers.MSG_ID: f"{self._message_id}.{mark}"}
-        if after is not None:
-            sent_with[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(after)
+        sent_with = {
+            headers.MSG_ID: f"{self._message_id}.{mark}",
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(after),
+        }
         try:
             ack = await store(
                 self._js, self.subject, data, headers=sent_with, patience_s=patience_s
