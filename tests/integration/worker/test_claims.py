@@ -173,8 +173,11 @@ async def test_a_worker_that_lost_its_claim_falls_silent(
     entry = await bucket.get(claim_key("default", message_id))
     assert entry.revision == revision
     # Neither acked nor put back: the other worker does that.
-    info = await requester.js.consumer_info("AGENT_REQUESTS", "default~support")
-    assert info.num_ack_pending == 1
+    async def only_it_is_pending() -> bool:
+        info = await requester.js.consumer_info("AGENT_REQUESTS", "default~support")
+        return info.num_ack_pending == 1
+
+    await eventually(only_it_is_pending, what="the other run's ack")
 
 
 async def test_a_run_out_of_attempts_is_worker_lost_with_a_dead_letter(
