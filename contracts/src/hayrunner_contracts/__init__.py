@@ -74,6 +74,7 @@ from hayrunner_contracts.errors import (
 )
 from hayrunner_contracts.events import (
     EVENT_TYPES,
+    REPLY_REJECTED,
     Data,
     Error,
     FinishReason,

@@ -14,6 +14,7 @@ import msgspec
 
 __all__ = [
     "EVENT_TYPES",
+    "REPLY_REJECTED",
     "Data",
     "Error",
     "FinishReason",
@@ -36,6 +37,10 @@ __all__ = [
     "UnknownEvent",
     "Usage",
 ]
+
+REPLY_REJECTED = "reply_rejected"
+"""The `data_type` of the `data` that says that what the model said in a step does not count: its
+`data` is `{"step": n}`."""
 
 FinishReason = Literal[
     "stop", "length", "content_filter", "tool", "max_turns", "cancelled", "error", "stopped"

@@ -72,10 +72,12 @@ class OpenAICompatibleChatGenerator:
         first_byte_timeout_s: float | None = 120.0,
         idle_timeout_s: float | None = 60.0,
         total_timeout_s: float | None = 600.0,
-        max_retries: int = 2,
+        max_retries: int = 0,
     ) -> None:
         """`api_key` None or unset sends no authorization, as local servers like it;
         `api_base_url` None is OpenAI's own. Times are seconds, see `transport.Limits`.
+        `max_retries` are for where nobody else tries again, such as a pipeline: an agent does,
+        and the two multiply.
         """
         self.model = model
         self.api_key = api_key
