@@ -158,6 +158,7 @@ __all__ = [
     "DEFAULT_NAMESPACE",
     "ERROR_CODES",
     "EVENT_TYPES",
+    "REPLY_REJECTED",
     "SAID",
     "SCHEMA_VERSION",
     "THREAD_RECORD_TYPES",

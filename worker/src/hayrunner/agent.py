@@ -360,6 +360,7 @@ class Agent:
 
     async def warm_up(self) -> None:
         """Open clients and warm up tools, so that the first run does not pay for it."""
+        retry_policy(self.provider_retries)
         await self.loop.warm_up_async()
         await self.team.warm_up()
         if self.approvals and type(self).get_tools is Agent.get_tools:

@@ -21,6 +21,7 @@ __all__ = ["with_retries"]
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_sleep = asyncio.sleep
 _BROKEN_OFF = "This call was not run: the model's server failed before the reply was whole."
 
 
@@ -47,7 +48,7 @@ async def with_retries(
         logger.info(
             "run %s: model call failed (%s), next try in %.1f s", run.message_id, failure, wait
         )
-        await asyncio.sleep(wait)
+        await _sleep(wait)
         raise_if_cancelled()
         # Another part of the run may have spent the budget meanwhile.
         if not may_go_on():
