@@ -34,7 +34,9 @@ from report import Goal, machine, write_results
 _GOAL_MS = 100.0
 _START_S = 60.0
 _LIMIT_S = 30.0
-_LONGEST_PAUSE_S = 0.15
+_STARTS_PER_S = 50
+"""About how many runs begin, and are cancelled, per second: how long one lasts follows from how
+many there are at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,15 +112,16 @@ class Stage:
     pids: dict[str, int]
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    async def cancel_one(self, kind: Kind) -> float:
-        """One run from its begin to its cancelled end: the latency in ms."""
+    async def cancel_one(self, kind: Kind, lasts_s: float) -> float:
+        """One run from its begin to its cancelled end, `lasts_s` on average: the latency in
+        ms."""
         number = next(self.numbers)
         prompt, held = f"{kind.prompt} {number}", f"{kind.held} {number}"
         tools = kind.mode == "answer"
         run = await self.client.submit("waiting", prompt, mode=kind.mode, tools=tools)
         reading = asyncio.create_task(_read(self.client, run.message_id))
         await self.provider.began(held)
-        await asyncio.sleep(random.uniform(0.0, _LONGEST_PAUSE_S))
+        await asyncio.sleep(random.uniform(0.0, 2 * lasts_s))
         asked = time.monotonic()
         await self.client.cancel(run.message_id)
         latency = await self.provider.closed(held) - asked
@@ -164,14 +167,16 @@ async def measure(stage: Stage, generator: str, at_once: int, runs: int) -> list
     left = iter([kind for _ in range(runs // len(KINDS)) for kind in KINDS])
     latencies: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
 
-    async def one_after_the_other() -> None:
+    async def one_after_the_other(place: int) -> None:
+        await asyncio.sleep(place / _STARTS_PER_S)
         for kind in left:
-            latencies[kind.name].append(await stage.cancel_one(kind))
+            latency = await stage.cancel_one(kind, at_once / _STARTS_PER_S)
+            latencies[kind.name].append(latency)
 
     began, busy, own = time.monotonic(), busy_s(), _own_cpu_s(stage)
     async with asyncio.TaskGroup() as group:
-        for _ in range(at_once):
-            group.create_task(one_after_the_other())
+        for place in range(at_once):
+            group.create_task(one_after_the_other(place))
     window = time.monotonic() - began
     foreign = max(0.0, busy_s() - busy - (_own_cpu_s(stage) - own)) / window
     everything = [latency for found in latencies.values() for latency in found]

@@ -12,7 +12,7 @@ from haystack.tools import Tool
 from msgspec import UNSET, Struct, UnsetType
 
 from hayrunner.adapters.answer_tool import AnswerTool
-from hayrunner.adapters.cancellation import raise_if_cancelled
+from hayrunner.adapters.cancellation import is_cancelled, put_off, raise_if_cancelled
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import with_text
 from hayrunner.adapters.documents import with_documents
@@ -85,6 +85,7 @@ async def _call(run: RunContext, prepared: "_Prepared", messages: list[ChatMessa
     with span("haystack.agent.step.llm") as traced:
         traced.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
         result = await _generate(run, prepared.generator, prepared.inputs)
+        raise_if_cancelled()
         traced.set_content_tag("haystack.agent.step.llm.output", result)
     replies: list[ChatMessage] = result.get("replies") or []
     shown = normalizer.partial_text
@@ -311,8 +312,14 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     # A closure and a coroutine function: Haystack deep-copies bound methods and callable objects
     # on their way through a pipeline, and their chunks are lost.
     async def on_chunk(chunk: StreamingChunk) -> None:
-        if run.delta_error is None:
+        if run.delta_error is not None or is_cancelled():
+            return
+        try:
             await emit(feed(chunk))
+        except asyncio.CancelledError:
+            # Some clients keep their connection where a callback raises, and close it where they
+            # are cancelled while they read: that is what they do next.
+            put_off()
 
     if not callable(getattr(generator, "run_async", None)):
         return _from_thread(run, on_chunk)
