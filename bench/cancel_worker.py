@@ -62,7 +62,7 @@ def _main(generator: str, provider: str, nats: str, port: str) -> None:
         namespace="bench",
         concurrency=_CONCURRENCY,
         port=int(port),
-        drain_timeout_s=0,
+        drain_timeout_s=2,
         log_level="WARNING",
     )
     run_worker(settings, Registry([waiting_agent(generator, provider)]))

@@ -164,7 +164,8 @@ class ToolOutput(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 class ModelCallEnd(
     StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="model_call_end"
 ):
-    """One model call ended. `finish_reason` is the provider's, mapped to the usual names."""
+    """One model call ended. `finish_reason` is the provider's, mapped to the usual names; `error`
+    where the call broke off and is made again."""
 
     model: str | None = None
     finish_reason: str | None = None
