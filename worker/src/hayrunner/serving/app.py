@@ -219,6 +219,7 @@ class Worker:
         await self._parts.bus.nc.flush()
         self._spawn(self._parts.heartbeat.run(), "heartbeat")
         self._spawn(self._parts.sweeper.run(), "sweeper")
+        self._spawn(self._parts.parking.run(), "parked runs")
         await self._parts.intake.start()
 
     async def _drain(self, parts: Parts) -> None:

@@ -34,12 +34,17 @@ _NO = b"0"
 
 @dataclass(eq=False)
 class HeldRun:
-    """One run this worker is working on. `end_here` stops the work without another word."""
+    """One run this worker is working on. `end_here` stops the work without another word.
+
+    `in_tools` while tools of a step run; `leaving`: end at the border of the step.
+    """
 
     claim: Claim
     delivery: Delivery
     end_here: Callable[[], None]
     lost: bool = False
+    in_tools: bool = False
+    leaving: bool = False
 
     def lose(self) -> None:
         if not self.lost:

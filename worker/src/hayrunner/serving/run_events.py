@@ -121,18 +121,24 @@ class RunPublisher(EventPublisher):
         return len(self._kept)
 
     async def begin(
-        self, *, agent: str, thread_id: str | None, attempt: int, patience_s: float
+        self,
+        *,
+        agent: str,
+        thread_id: str | None,
+        attempt: int,
+        patience_s: float,
+        discard_after: int = 1,
     ) -> None:
         """The first event, stored when this returns: `message_start`, or `run_resumed` where an
-        earlier attempt had begun. `nats.errors.Error` where it cannot be stored."""
+        earlier attempt had begun, whose events after `discard_after` are void.
+        `nats.errors.Error` where it cannot be stored."""
         if self._stored is None:
             event: StreamEvent = MessageStart(
                 message_id=self._message_id, agent=agent, thread_id=thread_id, attempt=attempt
             )
         else:
             await self._fill_gaps(self._stored.gaps, patience_s)
-            # The run starts over: everything after `message_start` is void.
-            event = RunResumed(attempt=attempt, discard_after=1)
+            event = RunResumed(attempt=attempt, discard_after=discard_after)
         await self._publish_acked(event, mark=f"start.{attempt}", patience_s=patience_s)
 
     async def verify(self, *, patience_s: float) -> None:
