@@ -137,17 +137,19 @@ async def test_the_wait_for_another_try_ends_at_the_deadline(
     assert len(provider.requests) == 2
 
 
+@pytest.mark.parametrize("park_after_s", [0.05, 30.0])
 async def test_a_call_that_nobody_decides_on_ends_at_the_deadline(
-    over: AgentOver, serving: Serving, requester: Requester
+    over: AgentOver, serving: Serving, requester: Requester, park_after_s: float
 ) -> None:
     @requires_approval
     def delete(name: str) -> str:
         """Deletes."""
         raise AssertionError
 
-    _, agent = await over([call_turn(("delete", {"name": "x"}))], tools=[delete])
-    await serving(agent)
+    provider, agent = await over([call_turn(("delete", {"name": "x"}))], tools=[delete])
+    await serving(agent, park_after_s=park_after_s)
     await ended_late(requester, await requester.publish(timeout_s=TIME_S))
+    assert len(provider.requests) == 1
 
 
 @pytest.fixture

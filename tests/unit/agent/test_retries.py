@@ -1,28 +1,21 @@
 """Model calls that failed are made again, and what was shown of them is void."""
 
-import asyncio
 import json
-import time
-from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from haystack.dataclasses import Document
 from tests.unit.agent.conftest import Provide
 from tests.unit.agent.dialects import SPOKEN, Turn
 from tests.unit.agent.runs import (
-    MESSAGE_ID,
-    Sink,
     Told,
     agent_over,
     call_turn,
     chunk,
-    kinds,
     outputs_of,
-    request,
     tell,
     text_turn,
-    usage_chunk,
 )
 
 from hayrunner import RetryPolicy
@@ -53,18 +46,6 @@ def refused(status: int, retry_after: str | None = None, **error: str) -> Turn:
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What was waited between tries; nobody waits for real."""
-    waited: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-
-    monkeypatch.setattr("hayrunner.adapters.retries._sleep", sleep)
-    return waited
 
 
 def message_of(told: Told) -> MessageBuilder:
@@ -175,16 +156,22 @@ def same_twice(provider: ScriptedProvider) -> bool:
     return provider.requests[0].body == provider.requests[1].body
 
 
+TIMEOUTS: dict[str, dict[str, float]] = {
+    "own": {"idle_timeout_s": 0.1, "first_byte_timeout_s": 0.1},
+    "openai": {"timeout": 0.1},
+    "responses": {"timeout": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", TIMEOUTS)
 async def test_a_server_that_goes_silent_is_tried_again(
-    provide: Provide, waits: list[float]
+    provide: Provide, waits: list[float], kind: str
 ) -> None:
-    hanging = [chunk({"content": "Hel"}), {"$hang": True}]
-    first_byte: Turn = [{"$hang": True}]
-    provider, generator = await provide(
-        [Tries(first_byte, hanging, text_turn("Hello"))],
-        idle_timeout_s=0.05,
-        first_byte_timeout_s=0.05,
-    )
+    whole = SPOKEN[kind].text("Hello")
+    hanging: Turn = [whole[0], {"$hang": True}]
+    never: Turn = [{"$hang": True}]
+    timeouts: dict[str, Any] = {**TIMEOUTS[kind]}
+    provider, generator = await provide([Tries(never, hanging, whole)], kind, **timeouts)
 
     told = await tell(agent_over(generator, provider_retries=2))
 
@@ -193,6 +180,25 @@ async def test_a_server_that_goes_silent_is_tried_again(
     assert message_of(told).text == told.outcome.answer == "Hello"
     assert told.outcome.model_calls == 2
     assert len(waits) == 2
+
+
+@pytest.mark.parametrize("kind", ["own", "openai", "anthropic", "ollama"])
+async def test_a_server_that_comes_up_meanwhile_is_used(
+    provide: Provide, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    provider, generator = await provide([SPOKEN[kind].text("Hello")], kind)
+    await provider.__aexit__(None, None, None)
+    waited: list[float] = []
+
+    async def start(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            await provider.__aenter__()
+
+    monkeypatch.setattr("hayrunner.adapters.retries._sleep", start)
+    told = await tell(agent_over(generator, provider_retries=2))
+    assert (told.outcome.answer, told.outcome.model_calls, len(waited)) == ("Hello", 1, 2)
+    assert told.kinds[1] == "TextChunk"
 
 
 @pytest.mark.parametrize("kind", ["own", "openai"])
@@ -292,6 +298,24 @@ async def test_an_error_in_the_place_of_a_chunk_is_told_by_its_type(
         assert len(provider.requests) == tries
 
 
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [("overloaded_error", 2), ("rate_limit_error", 2), ("invalid_request_error", 1)],
+)
+async def test_anthropics_errors_in_the_stream_are_told_apart(
+    provide: Provide, waits: list[float], error: str, tries: int
+) -> None:
+    whole = SPOKEN["anthropic"].text("Hel", "lo")
+    broken = [*whole[:4], {"type": "error", "error": {"type": error, "message": "secret"}}]
+    provider, generator = await provide([Tries(broken, whole)], "anthropic")
+
+    told = await tell(agent_over(generator, provider_retries=2))
+
+    assert len(provider.requests) == tries
+    # The first event tells what the input costs.
+    assert told.outcome.usage.input_tokens == 10 * tries
+
+
 async def test_none_are_made_where_an_author_wants_none(
     provide: Provide, waits: list[float]
 ) -> None:
@@ -306,77 +330,6 @@ async def test_an_author_may_set_the_whole_policy(provide: Provide, waits: list[
     await tell(agent_over(generator, provider_retries=policy))
     assert len(provider.requests) == 5
     assert max(waits) <= 0.02
-
-
-def in_seconds(seconds: float) -> str:
-    return datetime.fromtimestamp(time.time() + seconds, UTC).isoformat()
-
-
-@pytest.mark.parametrize(("retry_after", "tries"), [("30", 1), ("2", 2)])
-async def test_a_wait_past_the_deadline_fails_the_run_at_once(
-    provide: Provide, waits: list[float], retry_after: str, tries: int
-) -> None:
-    turn = Tries(refused(429, retry_after), text_turn("Hello"))
-    provider, generator = await provide([turn])
-
-    told = await tell(agent_over(generator, provider_retries=2), deadline=in_seconds(10))
-
-    assert (len(provider.requests), len(waits)) == (tries, tries - 1)
-    if tries == 1:
-        assert told.code == "provider_rate_limited"
-        assert told.outcome.error is not None
-        assert told.outcome.error.retryable
-
-
-async def test_a_cancel_ends_the_wait_at_once_and_keeps_what_there_is(provide: Provide) -> None:
-    provider, generator = await provide([BROKEN])
-    policy = RetryPolicy(first_wait_s=60, longest_wait_s=60)
-    sink = Sink()
-    session = agent_over(generator, provider_retries=policy).open_session(
-        request(), message_id=MESSAGE_ID, sink=sink, agent_name="support"
-    )
-    task = asyncio.ensure_future(session.run())
-    await eventually(lambda: bool(provider.requests and provider.requests[0].finished_at))
-    await eventually(lambda: sink.events)
-
-    session.stop("cancelled", "enough")
-    outcome = await asyncio.wait_for(task, 2)
-
-    assert kinds(sink.events) == ["TextChunk", "MessageEnd"]
-    assert (outcome.status, outcome.answer, outcome.model_calls) == ("cancelled", "Hel", 1)
-    assert len(provider.requests) == 1
-
-
-@pytest.mark.parametrize("kind", ["own", "openai"])
-async def test_what_a_broken_reply_cost_is_spent_and_its_budget_allows_no_other(
-    provide: Provide, waits: list[float], kind: str
-) -> None:
-    costly = [chunk({"content": "Hel"}), usage_chunk(), *ABORT]
-    provider, generator = await provide([Tries(costly, text_turn("Hello"))], kind)
-    agent = agent_over(generator, provider_retries=2)
-
-    told = await tell(agent, options={"token_budget": 15})
-    assert (len(provider.requests), told.code, waits) == (1, "provider_error", [])
-    assert told.outcome.usage.total_tokens == 15
-
-    provider, generator = await provide([Tries(costly, text_turn("Hello"))], kind)
-    told = await tell(agent_over(generator, provider_retries=2), options={"token_budget": 16})
-    assert told.outcome.answer == "Hello"
-    assert told.outcome.usage.total_tokens == 30
-    spent = [event.usage.total_tokens for event in told.of(ModelCallEnd) if event.usage]
-    assert spent == [15, 15]
-
-
-async def test_only_a_try_that_the_model_began_to_answer_counts_as_a_turn(
-    provide: Provide, waits: list[float]
-) -> None:
-    provider, generator = await provide([Tries(FAILED, FAILED, text_turn("Hello"))])
-    told = await tell(agent_over(generator, provider_retries=2), options={"max_turns": 1})
-    assert (told.outcome.answer, len(provider.requests)) == ("Hello", 3)
-
-    provider, generator = await provide([Tries(BROKEN, text_turn("Hello"))])
-    told = await tell(agent_over(generator, provider_retries=2), options={"max_turns": 1})
-    assert (told.code, told.outcome.answer, len(provider.requests)) == ("provider_error", "Hel", 1)
 
 
 async def test_a_cited_number_that_was_being_written_is_void_too(

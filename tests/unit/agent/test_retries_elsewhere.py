@@ -8,6 +8,7 @@ from haystack import Pipeline, component
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.dataclasses import ChatMessage, StreamingChunk
 from tests.unit.agent.conftest import Provide
+from tests.unit.agent.kept import RAN, Case, Steps, attempt, built, framed, look
 from tests.unit.agent.runs import agent_over, call_turn, chunk, tell, text_turn
 
 from hayrunner import Run, Stream
@@ -117,6 +118,32 @@ async def test_a_subagent_tries_again_by_its_own_policy_and_unseen(provide: Prov
     assert outputs[1:] == [("researcher", "tea is blue", False), (None, "Blue", False)]
     assert told.of(Data) == []
     assert told.outcome.model_calls == 2 + 4
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_run_goes_on_from_a_step_that_was_tried_again(
+    provide: Provide, number: int
+) -> None:
+    whole = call_turn(("look", {"query": "tea"}), text="Looking.")
+    turns = [Tries([*whole[:2], {"$abort": True}], whole), Tries(BROKEN, text_turn("Hello"))]
+    _, generator = await provide(turns)
+    agent = agent_over(generator, tools=[look], provider_retries=QUICK)
+    first = Steps(ran=RAN)
+    RAN.clear()
+    outcome = await attempt(agent, Case([]), first)
+    assert (outcome.answer, outcome.model_calls) == ("Hello", 4)
+
+    kept = first.kept[number]
+    again = Steps(found=kept.data)
+    healthy, _ = await provide([whole, text_turn("Hello")])
+    agent.llm.api_base_url = healthy.base_url
+    second = await attempt(agent, Case([]), again)
+
+    events = framed([*first.events[: kept.events], *again.events])
+    assert built(events)[0] == "Looking.Hello"
+    assert (second.answer, second.model_calls) == ("Hello", 3)
+    steps = {event.step for event in events if isinstance(event, TextChunk)}
+    assert steps == {1, 2, 3}
 
 
 async def test_a_haystack_agents_calls_are_made_again_too(provide: Provide) -> None:
