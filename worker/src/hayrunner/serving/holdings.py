@@ -117,6 +117,18 @@ class Holdings:
                 wait = min(1.0, wait * 2)
         return not run.lost
 
+    def leave_at_border(self) -> int:
+        """This worker goes away: runs in the middle of a model call end at once, those whose
+        tools are running when these have settled. How many of the latter there are."""
+        in_tools = 0
+        for run in list(self._runs.values()):
+            run.leaving = True
+            if run.in_tools:
+                in_tools += 1
+            else:
+                run.end_here()
+        return in_tools
+
     async def check_all(self) -> None:
         """After an outage: find out which runs were taken over meanwhile."""
         for run in list(self._runs.values()):
