@@ -64,6 +64,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python bench/loop_overhead.py
 	$(BIN)/python bench/streams.py
+	$(BIN)/python bench/cancel.py
 
 schemas: $(VENV)/.dev
 	$(BIN)/python -m hayrunner_contracts.schema

@@ -14,6 +14,7 @@ import msgspec
 
 __all__ = [
     "EVENT_TYPES",
+    "REPLY_REJECTED",
     "Data",
     "Error",
     "FinishReason",
@@ -36,6 +37,10 @@ __all__ = [
     "UnknownEvent",
     "Usage",
 ]
+
+REPLY_REJECTED = "reply_rejected"
+"""The `data_type` of the `data` that says that what the model said in a step does not count: its
+`data` is `{"step": n}`."""
 
 FinishReason = Literal[
     "stop", "length", "content_filter", "tool", "max_turns", "cancelled", "error", "stopped"
@@ -159,7 +164,8 @@ class ToolOutput(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 class ModelCallEnd(
     StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="model_call_end"
 ):
-    """One model call ended. `finish_reason` is the provider's, mapped to the usual names."""
+    """One model call ended. `finish_reason` is the provider's, mapped to the usual names; `error`
+    where the call broke off and is made again."""
 
     model: str | None = None
     finish_reason: str | None = None

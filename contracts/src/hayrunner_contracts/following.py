@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from hayrunner_contracts.events import (
+    REPLY_REJECTED,
+    Data,
     Error,
     FinishReason,
     MessageEnd,
@@ -144,7 +146,8 @@ class MessageBuilder:
     """The one coherent message that a run's events describe, whatever attempts it took.
 
     Feed it the events in order, as a follower returns them. A `run_resumed` removes the events it
-    voids, so that `text`, `tool_calls` and `events` never show an interrupted step twice.
+    voids, so that `text`, `tool_calls` and `events` never show an interrupted step twice; a reply
+    that was rejected has no part in `text` and `reasoning`.
     """
 
     def __init__(self) -> None:
@@ -162,8 +165,8 @@ class MessageBuilder:
         self.error: Error | None = None
         self.sources: list[Source] = []
         self.suggestions: list[str] = []
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text: list[TextChunk] = []
+        self._reasoning: list[ReasoningChunk] = []
         self._calls: dict[str, FollowedCall] = {}
 
     @property
@@ -174,12 +177,12 @@ class MessageBuilder:
     @property
     def text(self) -> str:
         """The answer's text so far."""
-        return "".join(self._text)
+        return "".join([chunk.content for chunk in self._text])
 
     @property
     def reasoning(self) -> str:
         """The model's reasoning so far, where the provider shows it."""
-        return "".join(self._reasoning)
+        return "".join([chunk.content for chunk in self._reasoning])
 
     @property
     def tool_calls(self) -> list[FollowedCall]:
@@ -203,9 +206,9 @@ class MessageBuilder:
     def _apply(self, event: Event) -> None:
         match event:
             case TextChunk():
-                self._text.append(event.content)
+                self._text.append(event)
             case ReasoningChunk():
-                self._reasoning.append(event.content)
+                self._reasoning.append(event)
             case MessageStart():
                 self.message_id, self.agent = event.message_id, event.agent
                 self.thread_id, self.attempt = event.thread_id, max(self.attempt, event.attempt)
@@ -213,9 +216,17 @@ class MessageBuilder:
                 self.sources.append(event)
             case Suggestion():
                 self.suggestions = list(event.suggestions)
+            case Data():
+                self._reject(event)
             case _:
                 self._apply_end(event)
                 self._apply_call(event)
+
+    def _reject(self, event: Data) -> None:
+        if event.data_type == REPLY_REJECTED and isinstance(event.data, dict):
+            step: Any = event.data.get("step")  # pyright: ignore[reportUnknownMemberType]
+            self._text = [chunk for chunk in self._text if chunk.step != step]
+            self._reasoning = [chunk for chunk in self._reasoning if chunk.step != step]
 
     def _apply_end(self, event: Event) -> None:
         match event:

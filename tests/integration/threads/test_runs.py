@@ -1,6 +1,7 @@
 """Runs on threads: remembered across workers, one after the other, left alone when asked to."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import KeyNotFoundError
 from tests.integration.threads.conftest import Echo, Serve
 
+from hayrunner.serving.turns import Turn
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.errors import BusyThread, Cancelled, DeadlineExceeded, InvalidRequest
 from hayrunner_contracts.results import RunResult
@@ -131,6 +133,31 @@ async def test_a_waiting_run_can_be_cancelled_and_obeys_its_deadline(
     assert await questions(client) == ["one"]
     assert await client.run("support", "four", thread_id="other") == "re: four"
     await eventually(lambda: worker.running == 0, what="every slot back")
+
+
+async def test_a_cancel_that_is_swallowed_ends_a_waiting_run_all_the_same(
+    serve: Serve, client: RunClient, echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serve(concurrency=2)
+    go = echo.hold("one")
+    first = asyncio.create_task(client.run("support", "one", thread_id="t"))
+    await echo.called("one")
+    asked: list[int] = []
+
+    async def swallowing(self: Turn, *, only_own: bool = False) -> bool:
+        asked.append(1)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0 if only_own or len(asked) == 1 else 30)
+        return False
+
+    monkeypatch.setattr(Turn, "_tried", swallowing)
+    waiting = await client.submit("support", "two", thread_id="t")
+    await eventually(lambda: len(asked) > 1, what="the run looking at the thread")
+    await waiting.cancel()
+    with pytest.raises(Cancelled):
+        _raise(await waiting.result(timeout=10))
+    go.set()
+    await first
 
 
 async def test_runs_that_wait_do_not_keep_the_one_they_wait_for_from_a_slot(

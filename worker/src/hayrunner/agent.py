@@ -48,6 +48,7 @@ from hayrunner.approvals import ApprovalRules, OnApprovalTimeout
 from hayrunner.errors import ConfigurationError, UnsupportedOption
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
 from hayrunner.hooks import HookRun, PendingCall, RunHooks
+from hayrunner.retry_policy import DEFAULT_PROVIDER_RETRIES, RetryPolicy, retry_policy
 from hayrunner.run_inbox import RunInbox
 from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter, Threads
@@ -80,7 +81,8 @@ class Agent:
 
     `tools` are Haystack tools, toolsets, or plain functions with type hints and a docstring.
     `tool_concurrency` tools of one step run at once, `max_agent_steps` model calls are made at
-    most; both are defaults that a request's options override. `max_history` is how many
+    most; both are defaults that a request's options override. `provider_retries` is how often a
+    model call that failed is made again, or a `RetryPolicy`; 0 for never. `max_history` is how many
     messages of a thread are sent, None for all. `documents` are context documents that every
     model call sees. `hooks` are `RunHooks`; `default_hooks` are Haystack's own hooks, by hook
     point, and run beside them. `approvals` are names of tools whose calls a person has to
@@ -105,6 +107,7 @@ class Agent:
     max_agent_steps: int = 6
     tool_concurrency: int = 1
     token_budget: int | None = None
+    provider_retries: int | RetryPolicy = DEFAULT_PROVIDER_RETRIES
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
@@ -280,6 +283,7 @@ class Agent:
             documents=list(self.documents),
             tool_concurrency=self.tool_concurrency,
             token_budget=self.token_budget,
+            retries=retry_policy(self.provider_retries),
             max_invalid_tool_call_retries=self.max_invalid_tool_call_retries,
             record_content_telemetry=self.record_content_telemetry,
         )
@@ -356,6 +360,7 @@ class Agent:
 
     async def warm_up(self) -> None:
         """Open clients and warm up tools, so that the first run does not pay for it."""
+        retry_policy(self.provider_retries)
         await self.loop.warm_up_async()
         await self.team.warm_up()
         if self.approvals and type(self).get_tools is Agent.get_tools:

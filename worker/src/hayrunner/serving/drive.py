@@ -8,6 +8,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, RunParked, StepStore, StopCode
 from hayrunner.serving.failures import failed, failure, failure_of
@@ -157,7 +160,10 @@ class Drive:
             return stopper.outcome()
         try:
             session = self.agent.open_session(
-                self.request, message_id=self.message_id, sink=sink, agent_name=self.agent_name
+                _with_moment(self.request, self.deadline),
+                message_id=self.message_id,
+                sink=sink,
+                agent_name=self.agent_name,
             )
             if self.steps is not None:
                 session.durable(self.steps)
@@ -169,6 +175,14 @@ class Drive:
         # told. Cancellation is no `Exception` and passes.
         except Exception as error:
             return failed(failure_of(error))
+
+
+def _with_moment(request: RunRequest, deadline: float | None) -> RunRequest:
+    """The request with its `timeout_s`, which counts from when it was sent, as a moment."""
+    if deadline is None or request.timeout_s is None:
+        return request
+    moment = datetime.fromtimestamp(deadline, UTC).isoformat()
+    return replace(request, timeout_s=None, deadline=moment)
 
 
 async def _run_within(session: RunSession, stopper: Stopper) -> RunOutcome:
