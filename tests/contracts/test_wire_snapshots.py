@@ -43,6 +43,7 @@ TYPES: dict[str, object] = {
         ],
         "buckets": [subjects.RUNS_BUCKET, subjects.RUN_BLOBS_BUCKET],
         "consumer": subjects.consumer_name("default", "support"),
+        "blob": subjects.blob_name("default", ID, "event.12.8f3a"),
         "claim": subjects.claim_key("default", ID),
         "thread_lock": subjects.thread_lock_key("default", "thread-7"),
         "derived_message_id": subjects.derived_message_id("AGENT_REQUESTS", 7),

@@ -17,6 +17,7 @@ STREAMS = [
     "AGENT_REQUESTS",
     "DEAD_RUNS",
     "KV_RUNS",
+    "OBJ_RUN_BLOBS",
     "RUN_COMMANDS",
     "RUN_EVENTS",
     "RUN_RESULTS",

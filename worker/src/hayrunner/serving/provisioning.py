@@ -26,7 +26,14 @@ from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import subjects
 
-__all__ = ["check_provisioned", "consumer_config", "ensure_consumer", "provision", "stream_configs"]
+__all__ = [
+    "blobs_config",
+    "check_provisioned",
+    "consumer_config",
+    "ensure_consumer",
+    "provision",
+    "stream_configs",
+]
 
 _log = get_logger(__name__)
 
@@ -41,6 +48,7 @@ _DELIVERIES_BEYOND_ATTEMPTS = 20
 _MAX_ACK_PENDING = 20_000
 
 _RUNS_STREAM = f"KV_{subjects.RUNS_BUCKET}"
+_BLOBS_STREAM = f"OBJ_{subjects.RUN_BLOBS_BUCKET}"
 
 
 def stream_configs(settings: Settings) -> list[StreamConfig]:
@@ -95,6 +103,23 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
     ]
 
 
+def blobs_config(settings: Settings) -> StreamConfig:
+    """The stream under the object store `RUN_BLOBS`, as every NATS client makes one."""
+    bucket = subjects.RUN_BLOBS_BUCKET
+    return StreamConfig(
+        name=_BLOBS_STREAM,
+        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType(settings.storage),
+        num_replicas=settings.replicas,
+        max_age=settings.results_max_age_s,
+        duplicate_window=min(_DUPLICATE_WINDOW_S, settings.results_max_age_s),
+        discard=DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+    )
+
+
 def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
     """The durable pull consumer of one agent's requests."""
     return ConsumerConfig(
@@ -113,6 +138,7 @@ async def provision(js: JetStreamContext, settings: Settings, agents: Iterable[s
     for config in stream_configs(settings):
         await _ensure_stream(js, config)
     await _ensure_bucket(js, settings)
+    await _ensure_stream(js, blobs_config(settings))
     for agent in agents:
         await ensure_consumer(js, settings, agent)
 
@@ -121,7 +147,8 @@ async def check_provisioned(
     js: JetStreamContext, settings: Settings, agents: Iterable[str]
 ) -> None:
     """`ConfigurationError` naming the first thing that is not there."""
-    for name in [*(str(config.name) for config in stream_configs(settings)), _RUNS_STREAM]:
+    streams = [str(config.name) for config in stream_configs(settings)]
+    for name in [*streams, _RUNS_STREAM, _BLOBS_STREAM]:
         try:
             await js.stream_info(name)
         except NotFoundError:
@@ -228,6 +255,7 @@ _COMPARED = (
     "discard",
     "max_age",
     "max_msgs_per_subject",
+    "allow_rollup_hdrs",
     "allow_direct",
     "duplicate_window",
 )
