@@ -18,7 +18,7 @@ from nats.aio.client import Client as Connection
 
 from hayrunner_contracts.errors import InvalidRequest, PayloadTooLarge, StorageFailed
 from hayrunner_contracts.references import BlobReference, digest_of
-from hayrunner_contracts.replay import JETSTREAM_API, StoredSubject
+from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, StoredSubject
 from hayrunner_contracts.subjects import RUN_BLOBS_BUCKET, token
 
 __all__ = ["BlobStore"]
@@ -149,7 +149,10 @@ class BlobStore:
     async def _info(self, name: str) -> _Info | None:
         stored = StoredSubject(self._connection, self._stream, self._meta(name), api=self._api)
         # A replica that answers a direct get may be behind; the leader is not.
-        found = await stored.last() or await stored.newest()
+        try:
+            found = await stored.last() or await stored.newest()
+        except NotProvisioned:
+            raise _unreadable("is nowhere: the server has no such bucket") from None
         if found is None:
             return None
         try:

@@ -4,26 +4,39 @@ Also for whoever keeps something large of a run (names: `subjects.blob_name`). E
 goes by age, as results do.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping
+from functools import partial
+
+from msgspec.structs import replace
+from nats.errors import Error as NatsError
 
 from hayrunner.serving.bus import Bus
+from hayrunner.serving.connection import Link
 from hayrunner_contracts.blobs import BlobStore
+from hayrunner_contracts.codec import RequestLimits, decode_request, peek_message_id
 from hayrunner_contracts.errors import InvalidRequest, StorageFailed
+from hayrunner_contracts.headers import BLOB
 from hayrunner_contracts.references import BlobReference, new_blob_name, reference_of
+from hayrunner_contracts.requests import RunRequest
 
-__all__ = ["Blobs"]
+__all__ = ["PAUSE_S", "TRIES", "Blobs", "RunBlobs"]
 
-MAX_BLOB_BYTES = 32 * 1024 * 1024
+TRIES = 20
+"""How often something is put while NATS is there and its object store takes nothing."""
+PAUSE_S = 1.0
+"""Between two tries."""
 
 
 class Blobs:
-    """The objects of a worker's runs. `max_bytes` is what one may have.
+    """The objects of a worker's runs. `max_bytes` is what a message that goes by one may have.
 
     `nats.errors.Error` from any of these: NATS or JetStream is away, or refuses; try again later.
     """
 
-    def __init__(self, bus: Bus, *, max_bytes: int = MAX_BLOB_BYTES) -> None:
-        self.max_bytes = max_bytes
+    def __init__(self, bus: Bus) -> None:
+        self.max_bytes = bus.max_blob_bytes
         self._bus = bus
         self._store = BlobStore(bus.nc)
 
@@ -39,6 +52,10 @@ class Blobs:
         name = new_blob_name(self._bus.namespace, message_id, what)
         return await self.put(name, data, patience_s=patience_s)
 
+    def of(self, message_id: str) -> "RunBlobs":
+        """Those of one run."""
+        return RunBlobs(self, self._bus.link, message_id)
+
     async def get(self, name: str, *, digest: str | None = None) -> bytes:
         """The content of an object. `StorageFailed` where it is missing or not what the digest
         says, `PayloadTooLarge` where it is larger than `max_bytes`."""
@@ -48,16 +65,58 @@ class Blobs:
         """Forget an object; nothing happens where there is none."""
         await self._store.delete(name)
 
-    async def request(self, data: bytes, headers: Mapping[str, str] | None) -> bytes:
-        """A request's bytes: those of its message, or those that its headers refer to.
+    async def decode_request(
+        self, data: bytes, headers: Mapping[str, str] | None, *, limits: RequestLimits
+    ) -> RunRequest:
+        """The request in a message, or in the object that its headers refer to, which may have
+        `max_bytes` instead of the limits' own.
 
-        `InvalidRequest` where the reference is broken or leads nowhere, `PayloadTooLarge` where
-        it leads to more than a request may have.
+        Raises as `codec.decode_request`; `InvalidRequest` too where the reference is broken or
+        leads nowhere, or to a request with another id than its message has.
         """
         reference = reference_of(headers, namespace=self._bus.namespace)
         if reference is None:
-            return data
+            return decode_request(data, limits=limits)
         try:
-            return await self.get(reference.name, digest=reference.digest)
+            content = await self.get(reference.name, digest=reference.digest)
         except StorageFailed as error:
-            raise InvalidRequest(f"request: {error.message}") from None
+            raise InvalidRequest(f"request: {error.message}", field=BLOB) from None
+        decode = partial(decode_request, limits=replace(limits, max_bytes=self.max_bytes))
+        # Seconds, for the worst that fits: the other runs go on meanwhile.
+        request = await asyncio.to_thread(decode, content)
+        if request.message_id != peek_message_id(data):
+            raise InvalidRequest(
+                "message_id: must be the same in the message and in what it refers to",
+                field="message_id",
+            )
+        return request
+
+
+class RunBlobs:
+    """Where the content of one run's events and result goes that no message can carry."""
+
+    def __init__(self, blobs: Blobs, link: Link, message_id: str) -> None:
+        self.max_bytes = blobs.max_bytes
+        self._blobs = blobs
+        self._link = link
+        self._message_id = message_id
+
+    async def put(self, what: str, data: bytes) -> BlobReference:
+        """One try, under a name of its own; `nats.errors.Error` where it fails."""
+        return await self._blobs.put_new(self._message_id, what, data, patience_s=0)
+
+    async def put_at_last(self, what: str, data: bytes, *, patience_s: float) -> BlobReference:
+        """As often as it takes, for `patience_s` seconds while NATS is away, and `TRIES` times
+        while it is not: `StorageFailed` after those, `nats.errors.Error` after that."""
+        end = time.monotonic() + patience_s
+        tries = 0
+        while True:
+            try:
+                return await self.put(what, data)
+            except NatsError as error:
+                tries += 1 if self._link.up else 0
+                if tries >= TRIES:
+                    raise StorageFailed("the object store does not take it") from error
+                if time.monotonic() > end:
+                    raise
+            await asyncio.sleep(PAUSE_S)

@@ -7,6 +7,7 @@ from nats.js.errors import NotFoundError
 
 from hayrunner.serving.admission import Admission
 from hayrunner.serving.asks import Asks
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claims
 from hayrunner.serving.dead_letters import DeadLetters
@@ -61,6 +62,7 @@ async def build_parts(
     """Everything, wired and not yet started."""
     agents = list(registry.names())
     limits = RequestLimits(max_bytes=settings.max_request_bytes)
+    blobs = Blobs(bus)
     bucket = await bus.js.key_value(subjects.RUNS_BUCKET)
     claims = Claims(bucket, namespace=settings.namespace, worker=settings.worker_id)
     holdings = Holdings(claims)
@@ -82,6 +84,7 @@ async def build_parts(
         ),
         dead_letters=DeadLetters(bus, metrics),
         metrics=metrics,
+        blobs=blobs,
         limits=limits,
     )
     intake = Intake(
@@ -106,6 +109,7 @@ async def build_parts(
             slots=slots,
             holdings=holdings,
             metrics=metrics,
+            blobs=blobs,
             limits=limits,
         ),
         sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),

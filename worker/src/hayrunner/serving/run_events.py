@@ -10,6 +10,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 
+from hayrunner.serving.blobs import RunBlobs
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
 from hayrunner.serving.stored import count_of, last_of, messages_of, store
@@ -94,6 +95,7 @@ class RunPublisher(EventPublisher):
         may_go_on: Callable[[], Awaitable[bool]] | None = None,
         on_repair: Callable[[int], None] | None = None,
         send: Send | None = None,
+        blobs: RunBlobs | None = None,
     ) -> None:
         more = {} if may_go_on is None else {"may_go_on": may_go_on}
         super().__init__(
@@ -102,6 +104,7 @@ class RunPublisher(EventPublisher):
             subjects.events(namespace, message_id),
             first_seq=1 if stored is None else stored.last_seq + 1,
             send=send,
+            blobs=blobs,
             **more,
         )
         self._js = js
@@ -111,7 +114,7 @@ class RunPublisher(EventPublisher):
         self._counted = 0 if stored is None else stored.count
         """How many messages the subject has to hold."""
         self._from_sequence = 1
-        self._kept: list[bytes] = []
+        self._kept: list[tuple[bytes, dict[str, str]]] = []
         self._kept_from = 1
         self._kept_bytes = 0
 
@@ -184,15 +187,15 @@ class RunPublisher(EventPublisher):
             )
             self._counted += 1
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes, headers: dict[str, str] | None) -> None:
         if not self._kept:
             self._kept_from = self._next - 1
-        self._kept.append(data)
+        self._kept.append((data, headers or {}))
         self._kept_bytes += len(data)
         self._counted += 1
 
     def _take_back(self) -> None:
-        self._kept_bytes -= len(self._kept.pop())
+        self._kept_bytes -= len(self._kept.pop()[0])
         self._counted -= 1
 
     async def _sent(self) -> None:
@@ -235,16 +238,16 @@ class RunPublisher(EventPublisher):
         # What is older than the oldest one stored was not lost, it went by age.
         oldest = min(stored, default=0)
         missing = [
-            (seq, data)
-            for seq, data in enumerate(self._kept, start=self._kept_from)
+            (seq, *kept)
+            for seq, kept in enumerate(self._kept, start=self._kept_from)
             if seq not in stored and seq > oldest
         ]
-        for seq, data in missing:
+        for seq, data, its_headers in missing:
             await store(
                 self._js,
                 self.subject,
                 data,
-                headers={headers.MSG_ID: f"{self._message_id}.again.{seq}"},
+                headers={**its_headers, headers.MSG_ID: f"{self._message_id}.again.{seq}"},
                 patience_s=0,
             )
         if missing:
