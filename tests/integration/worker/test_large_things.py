@@ -272,7 +272,7 @@ async def test_another_worker_goes_on_with_a_large_request_and_its_events(
     run = await client.submit("support", LARGE)
     await asyncio.wait_for(stuck.wait(), 10)
     await serve(ScriptedAgent(script=use))
-    one.stop()
+    await one.shutdown()
 
     events = [event async for event in run.events()]
     resumed = kinds(events).index("run_resumed")
