@@ -41,7 +41,11 @@ TYPES: dict[str, object] = {
             subjects.THREADS,
             subjects.DEAD_RUNS,
         ],
-        "buckets": [subjects.RUNS_BUCKET, subjects.RUN_BLOBS_BUCKET],
+        "buckets": [
+            subjects.RUNS_BUCKET,
+            subjects.RUN_BLOBS_BUCKET,
+            subjects.THREAD_BLOBS_BUCKET,
+        ],
         "consumer": subjects.consumer_name("default", "support"),
         "blob": subjects.blob_name("default", ID, "event.12.8f3a"),
         "claim": subjects.claim_key("default", ID),

@@ -20,6 +20,7 @@ __all__ = [
     "RUN_EVENTS",
     "RUN_RESULTS",
     "THREADS",
+    "THREAD_BLOBS_BUCKET",
     "all_agents_requests",
     "all_threads",
     "ask",
@@ -51,6 +52,7 @@ THREADS = "THREADS"
 DEAD_RUNS = "DEAD_RUNS"
 RUNS_BUCKET = "RUNS"
 RUN_BLOBS_BUCKET = "RUN_BLOBS"
+THREAD_BLOBS_BUCKET = "THREAD_BLOBS"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _BLOB_NAME = re.compile(

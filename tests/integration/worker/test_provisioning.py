@@ -18,6 +18,7 @@ STREAMS = [
     "DEAD_RUNS",
     "KV_RUNS",
     "OBJ_RUN_BLOBS",
+    "OBJ_THREAD_BLOBS",
     "RUN_COMMANDS",
     "RUN_EVENTS",
     "RUN_RESULTS",

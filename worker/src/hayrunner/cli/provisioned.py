@@ -16,7 +16,6 @@ from hayrunner_contracts.errors import InvalidRequest
 __all__ = ["Inventory"]
 
 _RUNS_STREAM = f"KV_{subjects.RUNS_BUCKET}"
-_BLOBS_STREAM = f"OBJ_{subjects.RUN_BLOBS_BUCKET}"
 
 
 class Inventory:
@@ -29,7 +28,8 @@ class Inventory:
         streams = [str(config.name) for config in stream_configs(settings)]
         self._streams = {f"stream {name}": name for name in streams}
         self._streams[f"bucket {subjects.RUNS_BUCKET}"] = _RUNS_STREAM
-        self._streams[f"bucket {subjects.RUN_BLOBS_BUCKET}"] = _BLOBS_STREAM
+        for bucket in (subjects.RUN_BLOBS_BUCKET, subjects.THREAD_BLOBS_BUCKET):
+            self._streams[f"bucket {bucket}"] = f"OBJ_{bucket}"
         self._consumers = {
             f"consumer of {agent}": _consumer(settings.namespace, agent) for agent in agents
         }

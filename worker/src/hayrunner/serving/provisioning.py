@@ -27,7 +27,7 @@ from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import subjects
 
 __all__ = [
-    "blobs_config",
+    "blob_configs",
     "check_provisioned",
     "consumer_config",
     "ensure_consumer",
@@ -48,7 +48,6 @@ _DELIVERIES_BEYOND_ATTEMPTS = 20
 _MAX_ACK_PENDING = 20_000
 
 _RUNS_STREAM = f"KV_{subjects.RUNS_BUCKET}"
-_BLOBS_STREAM = f"OBJ_{subjects.RUN_BLOBS_BUCKET}"
 
 
 def stream_configs(settings: Settings) -> list[StreamConfig]:
@@ -103,17 +102,25 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
     ]
 
 
-def blobs_config(settings: Settings) -> StreamConfig:
-    """The stream under the object store `RUN_BLOBS`, as every NATS client makes one."""
-    bucket = subjects.RUN_BLOBS_BUCKET
+def blob_configs(settings: Settings) -> list[StreamConfig]:
+    """The streams under the object stores: what is too large for a message of a run, and of a
+    thread, kept as long as results and as threads."""
+    return [
+        _blob_config(settings, subjects.RUN_BLOBS_BUCKET, settings.results_max_age_s),
+        _blob_config(settings, subjects.THREAD_BLOBS_BUCKET, settings.threads_max_age_s),
+    ]
+
+
+def _blob_config(settings: Settings, bucket: str, max_age_s: float) -> StreamConfig:
+    """As every NATS client makes one."""
     return StreamConfig(
-        name=_BLOBS_STREAM,
+        name=f"OBJ_{bucket}",
         subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
         retention=RetentionPolicy.LIMITS,
         storage=StorageType(settings.storage),
         num_replicas=settings.replicas,
-        max_age=settings.results_max_age_s,
-        duplicate_window=min(_DUPLICATE_WINDOW_S, settings.results_max_age_s),
+        max_age=max_age_s,
+        duplicate_window=min(_DUPLICATE_WINDOW_S, max_age_s or _DUPLICATE_WINDOW_S),
         discard=DiscardPolicy.NEW,
         allow_rollup_hdrs=True,
         allow_direct=True,
@@ -135,10 +142,9 @@ def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
 async def provision(js: JetStreamContext, settings: Settings, agents: Iterable[str]) -> None:
     """Make everything be as the settings say. `ConfigurationError` where that would lose data
     or the server refuses."""
-    for config in stream_configs(settings):
+    for config in [*stream_configs(settings), *blob_configs(settings)]:
         await _ensure_stream(js, config)
     await _ensure_bucket(js, settings)
-    await _ensure_stream(js, blobs_config(settings))
     for agent in agents:
         await ensure_consumer(js, settings, agent)
 
@@ -147,8 +153,8 @@ async def check_provisioned(
     js: JetStreamContext, settings: Settings, agents: Iterable[str]
 ) -> None:
     """`ConfigurationError` naming the first thing that is not there."""
-    streams = [str(config.name) for config in stream_configs(settings)]
-    for name in [*streams, _RUNS_STREAM, _BLOBS_STREAM]:
+    configs = [*stream_configs(settings), *blob_configs(settings)]
+    for name in [*(str(config.name) for config in configs), _RUNS_STREAM]:
         try:
             await js.stream_info(name)
         except NotFoundError:
