@@ -11,8 +11,8 @@ from hayrunner.serving.blobs import RunBlobs
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher
 from hayrunner_contracts.codec import decode_event
-from hayrunner_contracts.errors import StorageFailed
-from hayrunner_contracts.events import TextChunk, ToolCallStart, ToolOutput
+from hayrunner_contracts.errors import PayloadTooLarge, StorageFailed
+from hayrunner_contracts.events import Error, TextChunk, ToolCallStart, ToolOutput
 from hayrunner_contracts.references import BlobReference
 from hayrunner_contracts.testing import eventually
 
@@ -189,15 +189,30 @@ async def test_content_that_the_store_does_not_take_fails_the_run_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hayrunner.serving.publisher.PAUSE_S", 0)
+    monkeypatch.setattr("hayrunner.serving.publisher.PATIENCE_S", 0.05)
     client, shelf = AwayClient(), Shelf()
-    shelf.failures = 1_000
+    shelf.failures = 1_000_000
     publisher = publisher_with(client, Link(), shelf)
     await publisher.emit(large("c1"))
     with pytest.raises(StorageFailed):
         await publisher.flush()
-    with pytest.raises(StorageFailed):
-        await publisher.emit(TextChunk(content="b"))
-    assert shelf.tries == 20
+    assert shelf.tries > 1
+    # Told once: what a failed run has to say goes out.
+    await publisher.emit(Error(error_code="storage_error", error_message="…"))
+    assert [decode_event(data).seq for data in client.sent] == [1]
+
+
+async def test_a_held_event_that_is_too_large_for_anything_is_told_and_left_out() -> None:
+    client, shelf = AwayClient(), Shelf()
+    shelf.max_bytes = 1_000_000
+    publisher = publisher_with(client, Link(), shelf)
+    client.up = False
+    await publisher.emit(large("c1"))
+    client.up = True
+    with pytest.raises(PayloadTooLarge):
+        await publisher.flush()
+    await publisher.emit(TextChunk(content="b"))
+    assert [decode_event(data).seq for data in client.sent] == [1]
 
 
 async def test_closing_while_content_is_put_away_publishes_nothing() -> None:

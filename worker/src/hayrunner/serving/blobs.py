@@ -21,10 +21,10 @@ from hayrunner_contracts.headers import BLOB
 from hayrunner_contracts.references import BlobReference, new_blob_name, reference_of
 from hayrunner_contracts.requests import RunRequest
 
-__all__ = ["PAUSE_S", "TRIES", "Blobs", "RunBlobs"]
+__all__ = ["PATIENCE_S", "PAUSE_S", "Blobs", "RunBlobs"]
 
-TRIES = 20
-"""How often something is put while NATS is there and its object store takes nothing."""
+PATIENCE_S = 120.0
+"""How long something is put while NATS is there and its object store takes nothing."""
 PAUSE_S = 1.0
 """Between two tries."""
 
@@ -106,17 +106,19 @@ class RunBlobs:
         return await self._blobs.put_new(self._message_id, what, data, patience_s=0)
 
     async def put_at_last(self, what: str, data: bytes, *, patience_s: float) -> BlobReference:
-        """As often as it takes, for `patience_s` seconds while NATS is away, and `TRIES` times
-        while it is not: `StorageFailed` after those, `nats.errors.Error` after that."""
-        end = time.monotonic() + patience_s
-        tries = 0
+        """As often as it takes, for `patience_s` seconds; `nats.errors.Error` after them. Where
+        NATS was there all the time, no longer than `PATIENCE_S`: then it is `StorageFailed`."""
+        now = time.monotonic()
+        end, gives_up = now + patience_s, now + min(patience_s, PATIENCE_S)
         while True:
             try:
                 return await self.put(what, data)
             except NatsError as error:
-                tries += 1 if self._link.up else 0
-                if tries >= TRIES:
+                now = time.monotonic()
+                if not self._link.up:
+                    gives_up = now + PATIENCE_S
+                if now > gives_up:
                     raise StorageFailed("the object store does not take it") from error
-                if time.monotonic() > end:
+                if now > end:
                     raise
             await asyncio.sleep(PAUSE_S)

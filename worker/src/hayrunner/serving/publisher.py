@@ -7,6 +7,7 @@ stream is known to hold it. Doubles are harmless: consumers go by `seq`.
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeGuard
@@ -16,7 +17,7 @@ from nats.aio.client import Client
 from nats.errors import ConnectionClosedError, OutboundBufferLimitError
 from nats.errors import Error as NatsError
 
-from hayrunner.serving.blobs import PAUSE_S, TRIES, RunBlobs
+from hayrunner.serving.blobs import PATIENCE_S, PAUSE_S, RunBlobs
 from hayrunner.serving.connection import Link
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.errors import PayloadTooLarge, RunError, StorageFailed
@@ -50,6 +51,9 @@ class EventPublisher:
     down. What is too large for one message goes by `blobs`: its content is stored, then a stub
     published in its turn. `may_go_on` is asked after every outage, before anything more is
     published; once it says no, nothing is published any more and `emit` waits to be cancelled.
+
+    An event that is too large for anything, or whose content cannot be stored though NATS is
+    there, is left out: `emit` or `flush` raises `PayloadTooLarge` or `StorageFailed`, once.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class EventPublisher:
         self._failure: RunError | None = None
         self._blobs = blobs
         self._first_is_large = False
-        self._blob_failures = 0
+        self._failing_since: float | None = None
         self._held: deque[StreamEvent] = deque()
         self._held_characters = 0
         self._space = asyncio.Event()
@@ -90,6 +94,7 @@ class EventPublisher:
 
     async def emit(self, event: StreamEvent) -> None:
         """Publish, or hold, the event. It belongs to the publisher from here on."""
+        self._raise_failure()
         if self._held or self._muted or not self._open():
             await self._hold(event)
             return
@@ -104,8 +109,7 @@ class EventPublisher:
         """Wait until nothing is held any more."""
         while self._release is not None:
             await asyncio.shield(self._release)
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
 
     async def close(self) -> None:
         """Throw away what is held: the run is over here, or somebody else's. What a session
@@ -181,21 +185,34 @@ class EventPublisher:
         try:
             reference = await blobs.put(f"event.{self._next}", encode(event))
         except NatsError as error:
-            if not self._open():
-                return
-            self._blob_failures += 1
-            if self._blob_failures >= TRIES:
-                raise StorageFailed("an event too large for one message was not stored") from error
-            await asyncio.sleep(PAUSE_S)
+            await self._wait_for_store(error)
             return
         if not self._open() or self._held[0] is not event or event.seq != self._next:
             # It may be another worker's run by now: that is asked before anything is published.
             # Or an event that was being published came back, and stands before this one.
             return
-        self._blob_failures = 0
+        self._failing_since = None
         self._first_is_large = False
         self._take_first()
         await self._hand_over(event, stub, reference.headers)
+
+    async def _wait_for_store(self, error: NatsError) -> None:
+        now = time.monotonic()
+        if not self._open():
+            # Not the store: NATS is away, and its outage is waited for as any other.
+            self._failing_since = None
+            return
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > PATIENCE_S:
+            raise StorageFailed(
+                "an event was too large for one message, and could not be stored elsewhere"
+            ) from error
+        await asyncio.sleep(PAUSE_S)
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _put_back(self, *events: StreamEvent) -> None:
         self._held.extendleft(reversed(events))
@@ -208,8 +225,6 @@ class EventPublisher:
         return event
 
     async def _hold(self, event: StreamEvent) -> None:
-        if self._failure is not None:
-            raise self._failure
         if self._closed:
             return
         if self._muted:
@@ -239,19 +254,25 @@ class EventPublisher:
                     self._held.clear()
                     break
                 while self._held and self._open():
-                    if self._first_is_large:
-                        await self._publish_first_by_blob()
-                    else:
-                        await self._publish(self._take_first())
+                    await self._publish_first()
                 self._space.set()
                 await asyncio.sleep(0)
-        except (PayloadTooLarge, StorageFailed) as error:
-            # Told to the run by the next `emit` or `flush`: this task has nobody to tell.
-            self._failure, self._muted = error, True
-            self._held.clear()
         finally:
             self._release = None
             self._space.set()
+
+    async def _publish_first(self) -> None:
+        try:
+            if self._first_is_large:
+                await self._publish_first_by_blob()
+            else:
+                await self._publish(self._take_first())
+        except (PayloadTooLarge, StorageFailed) as error:
+            # Told to the run by the next `emit` or `flush`: this task has nobody to tell.
+            self._failure = self._failure or error
+            if self._first_is_large:
+                self._first_is_large, self._failing_since = False, None
+                self._take_first()
 
     async def _clear(self) -> bool:
         """Wait for a connection with room; whether this run is still ours to speak for."""

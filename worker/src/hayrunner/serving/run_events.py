@@ -26,6 +26,7 @@ from hayrunner_contracts.events import (
 
 __all__ = ["RunPublisher", "StoredRun", "read_stored_run"]
 
+_NO_HEADERS: dict[str, str] = {}
 _KEPT_EVENTS = 4_096
 _KEPT_BYTES = 4 * 1024 * 1024
 _CONFIRM_TRIES = 3
@@ -190,7 +191,7 @@ class RunPublisher(EventPublisher):
     def _keep(self, data: bytes, headers: dict[str, str] | None) -> None:
         if not self._kept:
             self._kept_from = self._next - 1
-        self._kept.append((data, headers or {}))
+        self._kept.append((data, headers or _NO_HEADERS))
         self._kept_bytes += len(data)
         self._counted += 1
 
