@@ -326,7 +326,12 @@ async def refer(serve: Serve, requester: Requester, nc: Client) -> Send:
         (None, {"name": "default.>.request"}, "invalid_request", "not the name"),
         (b"[" * 1_000, {}, "invalid_request", "nested"),
         (b"no JSON", {}, "invalid_request", "JSON"),
-        (b'{"prompt":"hi"}', {}, "invalid_request", "the same"),
+        (
+            b'{"prompt":"hi","message_id":"01981a60-0000-7000-8000-000000000001"}',
+            {},
+            "invalid_request",
+            "the same",
+        ),
         (bytes(200_001), {}, "payload_too_large", "at most 200000"),
     ],
 )
@@ -351,6 +356,14 @@ async def test_a_reference_that_leads_nowhere_good_is_answered_and_buried(
     # And the worker is well.
     result = await requester.ended(await requester.publish())
     assert result.status == "completed"
+
+
+async def test_content_without_an_id_has_that_of_its_message(
+    refer: Send, requester: Requester
+) -> None:
+    message_id = await refer(b'{"prompt":"hi"}')
+    result = await requester.ended(message_id)
+    assert (result.status, result.message_id) == ("completed", message_id)
 
 
 async def test_a_request_larger_than_the_worker_takes_is_payload_too_large(

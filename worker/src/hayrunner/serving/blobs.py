@@ -27,6 +27,7 @@ PATIENCE_S = 120.0
 """How long something is put while NATS is there and its object store takes nothing."""
 PAUSE_S = 1.0
 """Between two tries."""
+_ANY_SIZE = 2**31
 
 
 class Blobs:
@@ -56,10 +57,12 @@ class Blobs:
         """Those of one run."""
         return RunBlobs(self, self._bus.link, message_id)
 
-    async def get(self, name: str, *, digest: str | None = None) -> bytes:
+    async def get(
+        self, name: str, *, digest: str | None = None, max_bytes: int = _ANY_SIZE
+    ) -> bytes:
         """The content of an object. `StorageFailed` where it is missing or not what the digest
         says, `PayloadTooLarge` where it is larger than `max_bytes`."""
-        return await self._store.get(name, digest=digest, max_bytes=self.max_bytes)
+        return await self._store.get(name, digest=digest, max_bytes=max_bytes)
 
     async def delete(self, name: str) -> None:
         """Forget an object; nothing happens where there is none."""
@@ -78,13 +81,19 @@ class Blobs:
         if reference is None:
             return decode_request(data, limits=limits)
         try:
-            content = await self.get(reference.name, digest=reference.digest)
+            content = await self.get(
+                reference.name, digest=reference.digest, max_bytes=self.max_bytes
+            )
         except StorageFailed as error:
             raise InvalidRequest(f"request: {error.message}", field=BLOB) from None
         decode = partial(decode_request, limits=replace(limits, max_bytes=self.max_bytes))
         # Seconds, for the worst that fits: the other runs go on meanwhile.
         request = await asyncio.to_thread(decode, content)
-        if request.message_id != peek_message_id(data):
+        message_id = peek_message_id(data)
+        if request.message_id is None:
+            # A parked run's copy of a request whose id came from its place in the queue.
+            return replace(request, message_id=message_id)
+        if request.message_id != message_id:
             raise InvalidRequest(
                 "message_id: must be the same in the message and in what it refers to",
                 field="message_id",
