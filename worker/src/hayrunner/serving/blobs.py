@@ -64,6 +64,10 @@ class Blobs:
         says, `PayloadTooLarge` where it is larger than `max_bytes`."""
         return await self._store.get(name, digest=digest, max_bytes=max_bytes)
 
+    async def renew(self, name: str) -> None:
+        """Keep an object for as long again, from now on; raises as `get`."""
+        await self.put(name, await self.get(name), patience_s=0)
+
     async def delete(self, name: str) -> None:
         """Forget an object; nothing happens where there is none."""
         await self._store.delete(name)
