@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
-from tests.integration.worker.conftest import Requester, Serve, kinds
+from tests.integration.worker.conftest import Requester, Serve, ServeFiles, kinds
 from tests.integration.worker.scripted import ScriptedAgent, Session
+from tests.unit.agent.runs import call_turn, text_turn
 
 from hayrunner.embedded import EmbeddedServer
 from hayrunner.serving.connection import Link
@@ -27,10 +28,10 @@ from hayrunner_contracts.events import (
     ToolInputComplete,
     ToolOutput,
 )
-from hayrunner_contracts.following import Event
+from hayrunner_contracts.following import Event, MessageBuilder
 from hayrunner_contracts.headers import BLOB, BLOB_DIGEST
 from hayrunner_contracts.references import digest_of
-from hayrunner_contracts.testing import check_stream, eventually
+from hayrunner_contracts.testing import assert_valid_stream, check_stream, eventually
 
 LARGE = "äöü€ 0123456789 " * 130_000
 """About 3 MB in UTF-8."""
@@ -118,6 +119,28 @@ async def test_large_outputs_come_in_their_turn_live_and_late(
     assert rest == live[4:]
     assert asked[1:] == live[1:]
     assert output_of(live) == output
+
+
+async def test_an_agents_tools_may_take_and_give_large_things(
+    serve_files: ServeFiles, client: RunClient
+) -> None:
+    path = "x" * 2_000_000
+    answer = "y" * 2_000_000
+    await serve_files([call_turn(("read", {"path": path})), text_turn(answer)])
+    run = await client.submit("support", LARGE, include_messages=True)
+    events = [event async for event in run.events(timeout=30)]
+    result = await run.result()
+
+    assert_valid_stream(events)
+    message = MessageBuilder()
+    for event in events:
+        message.add(event)
+    [read] = message.tool_calls
+    assert json.loads(read.input_text) == read.tool_input == read.executed_input == {"path": path}
+    assert read.output == f"contents of {path}"
+    assert message.text == result.answer == answer
+    assert [m.role for m in result.messages or []] == ["assistant", "tool", "assistant"]
+    assert [event async for event in run.events()] == events
 
 
 async def test_who_knows_nothing_of_references_sees_numbers_and_types(
