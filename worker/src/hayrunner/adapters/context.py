@@ -53,7 +53,8 @@ class RunContext:
     call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     `looked_at` counts the messages whose call ids are known.
-    `ended` is set before the last events: a tool's thread may live on, and is not heard then.
+    `stopping` says that somebody ended the run early. `ended` is set before the last events: a
+    tool's thread may live on, and is not heard then.
     `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
     to be told before its next call.
 
@@ -93,6 +94,7 @@ class RunContext:
     stop_reason: str | None = None
     streaming: asyncio.Task[Any] | None = None
     delta_error: HayrunnerError | None = None
+    stopping: bool = False
     ended: bool = False
     unsent: deque[StreamEvent] = field(default_factory=deque[StreamEvent])
     to_wire: WireMessages = field(default_factory=WireMessages)

@@ -68,6 +68,7 @@ class LoopSession:
         if self._stopped is not None:
             return
         self._stopped = (code, message)
+        self._run.stopping = True
         if self._task is not None:
             self._task.cancel()
 
