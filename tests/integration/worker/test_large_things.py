@@ -329,6 +329,43 @@ async def test_an_output_larger_than_anything_may_be_fails_the_run(
     assert result.error.code == "payload_too_large"
 
 
+class Watched(RunPublisher):
+    """Says whether events wait."""
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
+
+
+async def test_a_last_output_that_cannot_be_stored_fails_the_run_with_its_frame(
+    serve: Serve, client: RunClient, requester: Requester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hayrunner.serving.publisher.PATIENCE_S", 0.1)
+    monkeypatch.setattr("hayrunner.serving.publisher.PAUSE_S", 0.05)
+
+    publishers: list[Watched] = []
+
+    async def use(session: Session) -> str:
+        await requester.js.delete_object_store("RUN_BLOBS")
+        await session.sink.emit(Data(data_type="big", data={"a": LARGE}, step=1))
+        await eventually(lambda: publishers[0].last_seq == 1 and not publishers[0].holds)
+        return "done"
+
+    def watched(nc: Client, js: JetStreamContext, link: Link, **more: Any) -> RunPublisher:
+        publishers.append(Watched(nc, js, link, **more))
+        return publishers[-1]
+
+    await serve(ScriptedAgent(script=use), publisher=watched)
+    run = await client.submit("support", "hi")
+    events = [event async for event in run.events()]
+    result = await run.result()
+
+    assert kinds(events) == ["message_start", "error", "message_end", "stream_end"]
+    assert check_stream(events) == []
+    assert result.error is not None
+    assert (result.status, result.error.code) == ("failed", "storage_error")
+
+
 async def test_content_that_is_gone_is_an_error_and_not_a_wait(
     serve: Serve, client: RunClient, requester: Requester
 ) -> None:
