@@ -19,6 +19,7 @@ from nats.aio.client import Client as Connection
 
 from hayrunner_contracts.asking import Asking
 from hayrunner_contracts.commands import RunCommand
+from hayrunner_contracts.contents import Contents
 from hayrunner_contracts.following import Event
 from hayrunner_contracts.reading import EventReader, ReadSettings, ResultReader
 from hayrunner_contracts.replay import NotProvisioned
@@ -71,8 +72,10 @@ class RunClient(AgentClient):
         self._connection = connection
         self._namespace = token("namespace", namespace)
         self._settings = settings or ReadSettings()
-        self._submission = Submission(connection, namespace, api=self._settings.api)
-        self._asking = Asking(connection, namespace, self._submission)
+        api, most = self._settings.api, self._settings.max_blob_bytes
+        self._submission = Submission(connection, namespace, api=api, max_bytes=most)
+        contents = Contents(connection, namespace, api=api, max_bytes=most)
+        self._asking = Asking(connection, namespace, self._submission, contents)
         self._threads = ThreadClient(
             JetStreamThreadStore(connection, namespace, api=self._settings.api)
         )

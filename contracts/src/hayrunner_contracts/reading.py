@@ -6,7 +6,7 @@ missing is read from the stream.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Self
 
 import msgspec
@@ -15,10 +15,11 @@ from nats.aio.client import Client as Connection
 from nats.aio.subscription import Subscription
 
 from hayrunner_contracts.codec import decode_event, decode_result
+from hayrunner_contracts.contents import MAX_READ_BYTES, Contents, EventContents
 from hayrunner_contracts.errors import ClientTimeout, error_from_wire
 from hayrunner_contracts.following import Event, EventFollower, EventsLost
 from hayrunner_contracts.mailbox import Mailbox
-from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, StoredSubject
+from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, Stored, StoredSubject
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import RUN_EVENTS, RUN_RESULTS, events, result
 
@@ -38,6 +39,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     `buffer_bytes`: what one reader holds for a consumer that is slower than the run; the rest is
     read from the stream when the consumer gets there. `patience_s`: how long after the end of a
     run its missing events may still turn up. `api`: the prefix of the JetStream API.
+    `max_blob_bytes`: what is sent or read of one message that is too large for NATS.
     """
 
     idle_check_s: float = 2.0
@@ -46,6 +48,11 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes: int = 16 * 1024 * 1024
     patience_s: float = 10.0
     api: str = JETSTREAM_API
+    max_blob_bytes: int = MAX_READ_BYTES
+
+
+def _contents(connection: Connection, namespace: str, settings: ReadSettings) -> Contents:
+    return Contents(connection, namespace, api=settings.api, max_bytes=settings.max_blob_bytes)
 
 
 class _Reader:
@@ -129,6 +136,7 @@ class EventReader(_Reader):
             connection, RUN_RESULTS, result(namespace, message_id), api=settings.api
         )
         self._follower = EventFollower(after, hold=settings.buffer_events)
+        self._contents = EventContents(_contents(connection, namespace, settings))
         self._cursor = 0  # everything in the stream up to here was fed to the follower
         self._more = False  # there is more to read from the store at once
         self._in_trouble = False
@@ -148,26 +156,28 @@ class EventReader(_Reader):
 
         Raises `ClientTimeout` after `timeout` seconds without one, `EventsLost` when the run is
         over and some cannot be had any more, the run's error when it failed before its first
-        event, `ConnectionError` when the connection is closed.
+        event, `StorageFailed` when the content of one cannot be had, `ConnectionError` when the
+        connection is closed.
         """
         follower, mailbox = self._follower, self._mailbox
         while not follower.done:
             if self._trouble_is_due():
                 ready = await self._look()
             elif (message := mailbox.take()) is not None:
-                ready = self._feed(message.data)
+                ready = self._feed(message.data, message.headers)
             else:
                 ready = await self._wait_or_look(timeout)
             for event in ready:
-                yield event
+                yield await self._contents.whole(event, timeout)
             if ready:
                 self._moved = True
 
-    def _feed(self, data: bytes) -> list[Event]:
+    def _feed(self, data: bytes, headers: Mapping[str, str] | None) -> list[Event]:
         try:
             event = decode_event(data)
         except ValueError:
             return []  # no event: somebody else's message. A missing event shows as a gap.
+        self._contents.note(event, headers, after=self._follower.last)
         return self._follower.feed(event)
 
     def _trouble_is_due(self) -> bool:
@@ -217,7 +227,7 @@ class EventReader(_Reader):
         ready: list[Event] = []
         for stored in batch:
             refused = self._follower.refused
-            ready += self._feed(stored.data)
+            ready += self._feed(stored.data, stored.headers)
             if self._follower.refused > refused:
                 self._more = False
                 break
@@ -246,7 +256,7 @@ class EventReader(_Reader):
         if last is None:
             self._raise_if_nothing_is_left()
             return []
-        ready = self._feed(last.data)
+        ready = self._feed(last.data, last.headers)
         if ready or last.sequence <= self._cursor:
             return ready
         # Events that were published a second time stand behind later ones in the stream, so the
@@ -302,21 +312,24 @@ class ResultReader(_Reader):
     ) -> None:
         super().__init__(connection, RUN_RESULTS, result(namespace, message_id), settings)
         self._message_id = message_id
+        self._contents = _contents(connection, namespace, settings)
 
     async def read(self, timeout: float) -> RunResult:
-        """Wait for the result; `ClientTimeout` after `timeout` seconds."""
+        """Wait for the result; `ClientTimeout` after `timeout` seconds, `StorageFailed` where it
+        is kept elsewhere and cannot be had."""
         end = self._now() + timeout
         while True:
             message = self._mailbox.take()
-            data = message.data if message is not None else await self._look_if_due()
-            if data is not None:
-                return decode_result(data)
+            found = message if message is not None else await self._look_if_due()
+            if found is not None:
+                left = max(0.1, end - self._now())
+                return await self._contents.result(found.data, found.headers, left)
             now = self._now()
             if now >= end:
                 raise ClientTimeout(f"no result of run {self._message_id} within {timeout:g} s")
             await self._mailbox.wait(min(end, self._look_at) - now)
 
-    async def _look_if_due(self) -> bytes | None:
+    async def _look_if_due(self) -> Stored | None:
         self._check_connection()
         if self._now() < self._look_at:
             return None
@@ -330,7 +343,7 @@ class ResultReader(_Reader):
             # Policy: the store cannot be read just now; look again later, within the timeout.
             stored = None
         if stored is not None:
-            return stored.data
+            return stored
         self._pause = max(self._pause, self._settings.idle_check_s / 2)
         self._look_again_later(self._settings.longest_idle_check_s)
         return None

@@ -29,6 +29,7 @@ from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import (
     AGENT_REQUESTS,
+    RUN_BLOBS_BUCKET,
     RUN_COMMANDS,
     RUN_EVENTS,
     RUN_RESULTS,
@@ -108,6 +109,7 @@ class ScriptedWorker:
 
     async def create_streams(self, **requests_limits: Any) -> None:
         await self.create_events_stream()
+        await self.jetstream.create_object_store(RUN_BLOBS_BUCKET)
         await self.jetstream.add_stream(
             StreamConfig(name=RUN_COMMANDS, subjects=["runs.*.*.commands"], allow_direct=True)
         )

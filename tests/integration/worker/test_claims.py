@@ -172,6 +172,7 @@ async def test_a_worker_that_lost_its_claim_falls_silent(
     assert requester.results[message_id] == []
     entry = await bucket.get(claim_key("default", message_id))
     assert entry.revision == revision
+
     # Neither acked nor put back: the other worker does that.
     async def only_it_is_pending() -> bool:
         info = await requester.js.consumer_info("AGENT_REQUESTS", "default~support")

@@ -16,6 +16,7 @@ from hayrunner.adapters.outcome import EventSink, RunOutcome, RunParked, StepSto
 from hayrunner.serving.failures import failed, failure, failure_of
 from hayrunner.serving.served import RunSession, ServedAgent
 from hayrunner_contracts.commands import COMMAND_REFUSED, SAID, RunCommand
+from hayrunner_contracts.errors import RunError
 from hayrunner_contracts.events import Data, Error, MessageEnd, StreamEvent, ToolApprovalRequest
 from hayrunner_contracts.requests import RunRequest
 
@@ -84,13 +85,19 @@ class FrameSink:
         self._told = False
 
     async def emit(self, event: StreamEvent) -> None:
+        before = self._told, self._ended
         if isinstance(event, Error):
             self._told = True
         elif isinstance(event, MessageEnd):
             self._ended = True
         elif not self._whole and not _concerns_commands(event):
             return
-        await self._sink.emit(event)
+        try:
+            await self._sink.emit(event)
+        except RunError:
+            # An event before this one could not be published, and this one was not taken.
+            self._told, self._ended = before
+            raise
 
     def straight(self) -> Callable[[StreamEvent], Awaitable[None]]:
         """Where text goes, which has no part in the frame."""

@@ -12,7 +12,7 @@ A worker that takes over in between does what is missing of 3 to 5, and runs not
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,10 +23,14 @@ from hayrunner.serving.claims import Claim, Claims, KeptResult
 from hayrunner.serving.results import RunFacts, make_result, store_result, stored_result
 from hayrunner.serving.run_events import RunPublisher
 from hayrunner.serving.steps import INLINE_BYTES, StepBlobs
+from hayrunner.telemetry.logs import cause_of, get_logger
 from hayrunner_contracts.codec import decode_result, encode
+from hayrunner_contracts.errors import PayloadTooLarge, StorageFailed
 from hayrunner_contracts.results import RunResult
 
 __all__ = ["PATIENCE_S", "Endings", "uninterrupted"]
+
+_log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -47,7 +51,12 @@ class Endings:
         self, claim: Claim, publisher: RunPublisher, facts: RunFacts, outcome: RunOutcome
     ) -> RunResult:
         """Steps 1 to 5 without the ack."""
-        await publisher.verify(patience_s=PATIENCE_S)
+        try:
+            await publisher.verify(patience_s=PATIENCE_S)
+        except (PayloadTooLarge, StorageFailed) as error:
+            # An event had to be left out, and the run was over before it could be told.
+            outcome = replace(outcome, status="failed", answer=None, error=error.to_wire())
+            await publisher.verify(patience_s=PATIENCE_S)
         result = make_result(facts, outcome, last_seq=publisher.last_seq + 1)
         kept = await self._kept(claim, result)
         await self.claims.finishing(claim, kept, patience_s=PATIENCE_S)
@@ -56,10 +65,15 @@ class Endings:
     async def found(self, claim: Claim) -> RunResult | None:
         """The result that an earlier attempt has come to, None where there is none."""
         kept = claim.record.outcome
-        if kept is not None:
-            data = bytes(kept.data) if kept.blob is None else await self.blobs.get(kept.blob)
-            return decode_result(data)
-        return await stored_result(self.bus, claim.message_id)
+        if kept is None:
+            return await stored_result(self.bus, claim.message_id)
+        if kept.blob is None:
+            return decode_result(bytes(kept.data))
+        try:
+            return decode_result(await self.blobs.get(kept.blob))
+        except StorageFailed as error:
+            _log.warning("an outcome is gone; the run goes on instead", **cause_of(error))
+            return None
 
     async def complete(
         self, claim: Claim, publisher: RunPublisher | None, result: RunResult
