@@ -26,6 +26,7 @@ _LATE_S = 1.0
 _BACK_OFF_FIRST_S = 0.1
 _BACK_OFF_MOST_S = 5.0
 _AWAY_POLL_S = 0.02
+_SHORTEST_S = 0.02
 
 
 @dataclass(kw_only=True)
@@ -49,6 +50,8 @@ class Intake:
     _loops: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
     _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _pulls: set[Pull] = field(default_factory=set[Pull])
+    _empty: int = 0
+    """Pulls since the last one that brought a message."""
 
     @property
     def ready(self) -> bool:
@@ -94,7 +97,7 @@ class Intake:
             if not self.link.up:
                 await asyncio.sleep(_AWAY_POLL_S)
                 continue
-            reservation = await self.slots.reserve()
+            reservation = await self.slots.reserve(agent)
             try:
                 delivery = await self._pull(agent)
             except asyncio.CancelledError:
@@ -115,7 +118,8 @@ class Intake:
                 self._spawn(delivery, reservation)
 
     async def _pull(self, agent: str) -> Delivery | None:
-        pull = Pull(self.nc, subjects.consumer_name(self.namespace, agent))
+        consumer = subjects.consumer_name(self.namespace, agent)
+        pull = Pull(self.nc, consumer, expires_s=self._open_for_s())
         await pull.open()
         self._pulls.add(pull)
         try:
@@ -124,7 +128,18 @@ class Intake:
             # Whatever ended the wait, a message may have come with it.
             self._pulls.discard(pull)
             message = await self._closed(pull, agent)
+        self._empty = self._empty + 1 if message is None else 0
         return None if message is None else Delivery.of(message, agent=agent)
+
+    def _open_for_s(self) -> float:
+        """How long a pull may hold its slot. Where others wait for one, only for a look, so that
+        agents without requests cost the others no time; once all have looked in vain, all
+        together as long as one would."""
+        if not self.slots.crowded:
+            return EXPIRES_S
+        if self._empty < len(self.agents):
+            return 0.0
+        return max(_SHORTEST_S, EXPIRES_S / len(self.agents))
 
     async def _closed(self, pull: Pull, agent: str) -> Msg | None:
         """Close to the end, whoever cancels; what a cancelled loop caught is put back."""

@@ -65,7 +65,7 @@ async def build_parts(
     claims = Claims(bucket, namespace=settings.namespace, worker=settings.worker_id)
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
-    slots = Slots(settings.concurrency)
+    slots = Slots(settings.concurrency, _limits(registry))
     turns = Turns(bus=bus, bucket=bucket, claims=claims, holdings=holdings, slots=slots)
     registry.bind(threads=JetStreamThreads(bus.nc, bus.namespace, turns=turns.turn))
     heartbeat = Heartbeat(
@@ -110,6 +110,12 @@ async def build_parts(
         ),
         sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),
     )
+
+
+def _limits(registry: AgentRegistry) -> dict[str, int]:
+    """By agent, where it has a limit of its own."""
+    limits = {name: registry.get(name).max_concurrent_runs for name in registry.names()}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _admission(bus: Bus, settings: Settings, claims: Claims, holdings: Holdings) -> Admission:
