@@ -1,6 +1,5 @@
 """Commands to one run: those sent while it is going on, and those sent before it began."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -10,7 +9,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.stored import StoredMessage, count_of, messages_of
+from hayrunner.serving.stored import all_of
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import decode_command
@@ -21,7 +20,6 @@ __all__ = ["CommandInbox"]
 
 _log = get_logger(__name__)
 
-_REPLICA_WAITS_S = (0.0, 0.02, 0.1, 0.3)
 # As many as the stream keeps for one run.
 _IDS_KEPT = 1_000
 
@@ -57,7 +55,8 @@ class CommandInbox:
         self._subscription = await self._bus.nc.subscribe(self._subject, cb=self._live)
         if not read_stored:
             return
-        stored = await self._stored()
+        bus = self._bus
+        stored = await all_of(bus.nc, bus.js, subjects.RUN_COMMANDS, self._subject)
         for message in stored:
             self._take(message.data, message.headers)
         # What came while the stored ones were read may be among them; without an id it is known
@@ -69,18 +68,6 @@ class CommandInbox:
                 known[message.data] -= 1
             else:
                 self._take(message.data, message.headers or {})
-
-    async def _stored(self) -> list[StoredMessage]:
-        # The leader knows how many there are; what is read may come from a replica behind it.
-        wanted = await count_of(self._bus.js, subjects.RUN_COMMANDS, self._subject)
-        found: list[StoredMessage] = []
-        for wait in _REPLICA_WAITS_S if wanted else ():
-            await asyncio.sleep(wait)
-            stored = messages_of(self._bus.nc, subjects.RUN_COMMANDS, self._subject)
-            found = [message async for message in stored]
-            if len(found) >= wanted:
-                break
-        return found
 
     async def close(self) -> None:
         if self._subscription is not None:

@@ -11,6 +11,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from hayrunner.errors import ConfigurationError
+from hayrunner.serving.availability import when_available
 from hayrunner.serving.connection import Link
 from hayrunner.serving.deliveries import Delivery, Heartbeat
 from hayrunner.serving.pulls import EXPIRES_S, Pull, PullFailed
@@ -24,7 +25,7 @@ _log = get_logger(__name__)
 
 _LATE_S = 1.0
 _BACK_OFF_FIRST_S = 0.1
-_BACK_OFF_MOST_S = 5.0
+_BACK_OFF_MOST_S = 2.0
 _AWAY_POLL_S = 0.02
 _SHORTEST_S = 0.02
 
@@ -66,7 +67,7 @@ class Intake:
     async def start(self) -> None:
         """Bind every agent, then pull. `ConfigurationError` where a consumer cannot be had."""
         for agent in self.agents:
-            await self.bind(agent)
+            await when_available(lambda agent=agent: self.bind(agent))
             self._bound.add(agent)
         self.link.when_back(self._pull_again)
         self._loops = [

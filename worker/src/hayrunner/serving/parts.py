@@ -29,6 +29,11 @@ from hayrunner_contracts.codec import RequestLimits
 __all__ = ["Parts", "build_parts", "provisioned"]
 
 
+_BIND_TIMEOUT_S = 1.0
+# What a server does not answer while it elects a leader it does not answer later: ask again.
+_BUCKET_TIMEOUT_S = 2.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What the composition root starts, asks and stops."""
@@ -61,7 +66,7 @@ async def build_parts(
     """Everything, wired and not yet started."""
     agents = list(registry.names())
     limits = RequestLimits(max_bytes=settings.max_request_bytes)
-    bucket = await bus.js.key_value(subjects.RUNS_BUCKET)
+    bucket = await bus.nc.jetstream(timeout=_BUCKET_TIMEOUT_S).key_value(subjects.RUNS_BUCKET)
     claims = Claims(bucket, namespace=settings.namespace, worker=settings.worker_id)
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
@@ -132,14 +137,16 @@ def _admission(bus: Bus, settings: Settings, claims: Claims, holdings: Holdings)
 def _binder(bus: Bus, settings: Settings) -> Callable[[str], Awaitable[None]]:
     """Makes sure that an agent's consumer is there, or, where this worker may not create any,
     looks whether it is."""
+    # A consumer that has just lost its leader does not answer: ask again soon, do not wait.
+    js = bus.nc.jetstream(timeout=_BIND_TIMEOUT_S)
 
     async def bind(agent: str) -> None:
         if not settings.provision:
             name = subjects.consumer_name(settings.namespace, agent)
-            await bus.js.consumer_info(subjects.AGENT_REQUESTS, name)
+            await js.consumer_info(subjects.AGENT_REQUESTS, name)
             return
         try:
-            await ensure_consumer(bus.js, settings, agent)
+            await ensure_consumer(js, settings, agent)
         except NotFoundError:
             # The stream itself went away.
             await provision(bus.js, settings, [agent])

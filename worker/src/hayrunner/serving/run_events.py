@@ -12,7 +12,7 @@ from nats.js import JetStreamContext
 
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
-from hayrunner.serving.stored import count_of, last_of, messages_of, store
+from hayrunner.serving.stored import all_of, count_of, last_of, messages_of, store
 from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.events import (
@@ -66,10 +66,8 @@ async def read_stored_run(nc: Client, js: JetStreamContext, subject: str) -> Sto
     count = await count_of(js, subjects.RUN_EVENTS, subject)
     if count == head.seq:
         return StoredRun(count=count, last_seq=head.seq, last_type=head.type)
-    found = [
-        _SEQ.decode(message.data).seq
-        async for message in messages_of(nc, subjects.RUN_EVENTS, subject)
-    ]
+    stored = await all_of(nc, js, subjects.RUN_EVENTS, subject)
+    found = [_SEQ.decode(message.data).seq for message in stored]
     last_seq = max(found)
     gaps = sorted(set(range(min(found), last_seq)) - set(found))
     return StoredRun(count=len(found), last_seq=last_seq, last_type=head.type, gaps=tuple(gaps))
