@@ -21,6 +21,7 @@ __all__ = [
     "RUN_RESULTS",
     "THREADS",
     "all_agents_requests",
+    "all_dead",
     "all_threads",
     "ask",
     "claim_key",
@@ -125,6 +126,11 @@ def all_threads(namespace: str) -> str:
 def dead(namespace: str, agent: str) -> str:
     """Requests given up on; kept in `DEAD_RUNS`."""
     return f"dead.{token('namespace', namespace)}.{token('agent', agent)}"
+
+
+def all_dead(namespace: str) -> str:
+    """Every dead letter of a namespace: a filter, not a subject to publish on."""
+    return f"dead.{token('namespace', namespace)}.*"
 
 
 def worker_holds(worker_id: str) -> str:

@@ -101,6 +101,16 @@ class Submission:
         identified = {**headers, MSG_ID: request.message_id or ""}
         return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
 
+    async def again(
+        self, agent: str, body: bytes, headers: Mapping[str, str], message_id: str, timeout: float
+    ) -> PubAck:
+        """Queue a request that was read elsewhere, as it is, once per message id."""
+        self.check_size(body, headers)
+        await self.check_agent(agent)
+        subject = requests(self._namespace, agent)
+        identified = {**headers, MSG_ID: message_id}
+        return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
+
     async def command(self, message_id: str, command: RunCommand, timeout: float) -> None:
         """Store a command for a run."""
         subject = commands(self._namespace, message_id)
@@ -161,5 +171,8 @@ def _refusal(error: nats.js.errors.APIError) -> Exception:
     if error.err_code == _MESSAGE_TOO_LARGE:
         return PayloadTooLarge("larger than the stream takes")
     if error.code == _UNAVAILABLE:
-        return Overloaded("the queue is at its limit, or has no room to store")
+        # The server's own words are the only sign of which limit it is.
+        if "per subject" in (error.description or ""):
+            return Overloaded("the agent's queue is at its limit")
+        return Overloaded("the queue of all agents is at its limit, or has no room to store")
     return InternalError(f"the stream refused it (JetStream error {error.err_code})")

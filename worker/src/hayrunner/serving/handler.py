@@ -18,14 +18,14 @@ from hayrunner.serving.results import RunFacts
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
-from hayrunner_contracts import subjects
+from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
     deadline_of,
     decode_request,
     peek_message_id,
 )
-from hayrunner_contracts.errors import RunError, RunFailure
+from hayrunner_contracts.errors import InvalidRequest, RunError, RunFailure
 from hayrunner_contracts.requests import RunRequest
 
 __all__ = ["Handler"]
@@ -77,7 +77,7 @@ class Handler:
         except RunError as error:
             await self.give_up(delivery, error.to_wire())
             return
-        message_id = request.message_id or _derived(delivery)
+        message_id = _message_id(delivery, request.message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is None:
             return
@@ -86,7 +86,7 @@ class Handler:
         facts = _facts(request, delivery, message_id, attempts)
         if admitted.out_of_attempts:
             outcome = failed(failure("worker_lost"))
-            await self._bury(delivery, outcome)
+            await self._bury(delivery, outcome, message_id)
             await self.execution.refuse(claim, delivery, facts, outcome)
             return
         drive = Drive(
@@ -101,14 +101,14 @@ class Handler:
     async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         """A request that nobody can run: dead letter, then its failed result, then the ack."""
         outcome = failed(cause)
-        await self._bury(delivery, outcome)
-        message_id = peek_message_id(delivery.data) or _derived(delivery)
+        message_id = _message_id(delivery, peek_message_id(delivery.data))
+        await self._bury(delivery, outcome, message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is not None:
             facts = _facts(None, delivery, message_id, admitted.claim.record.counted_attempts)
             await self.execution.refuse(admitted.claim, delivery, facts, outcome)
 
-    async def _bury(self, delivery: Delivery, outcome: RunOutcome) -> None:
+    async def _bury(self, delivery: Delivery, outcome: RunOutcome, message_id: str) -> None:
         assert outcome.error is not None
         await self.dead_letters.put(
             agent=delivery.agent,
@@ -117,10 +117,18 @@ class Handler:
             data=delivery.data,
             original_headers=delivery.headers,
             reason=outcome.error.code,
+            message_id=message_id,
         )
 
 
-def _derived(delivery: Delivery) -> str:
+def _message_id(delivery: Delivery, said: str | None) -> str:
+    """The run's id. A request that was a dead letter has it in a header, as its body is kept."""
+    try:
+        return subjects.message_id(delivery.headers[headers.MESSAGE_ID])
+    except (KeyError, InvalidRequest):
+        pass  # there is none, or it is none
+    if said is not None:
+        return said
     return subjects.derived_message_id(subjects.AGENT_REQUESTS, delivery.sequence)
 
 
