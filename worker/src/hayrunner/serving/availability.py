@@ -14,17 +14,17 @@ from nats.js.errors import ServiceUnavailableError
 
 from hayrunner.errors import ConfigurationError
 
-__all__ = ["when_available"]
+__all__ = ["PATIENCE_S", "when_available"]
 
 T = TypeVar("T")
 
-_PATIENCE_S = 20.0
+PATIENCE_S = 20.0
 _AGAIN_S = 0.25
 # JSNotEnabledForAccountErr, JSNotEnabledErr; None: nobody listens to the API.
 _NOT_ENABLED = (None, 10039, 10076)
 
 
-async def when_available(ask: Callable[[], Awaitable[T]], *, patience_s: float = _PATIENCE_S) -> T:
+async def when_available(ask: Callable[[], Awaitable[T]], *, patience_s: float = PATIENCE_S) -> T:
     """What `ask` returns, asked again while JetStream has no leader: it has to be idempotent.
 
     `ConfigurationError` where the server has no JetStream, or no leader for `patience_s` seconds.
