@@ -178,7 +178,7 @@ async def test_durable_and_direct_runs_count_together(
 ) -> None:
     gate = Gate()
     limited = ScriptedAgent("limited", gate, max_concurrent_runs=2)
-    await serve(limited, ScriptedAgent("other"), concurrency=8)
+    worker = await serve(limited, ScriptedAgent("other"), concurrency=8)
     client = await connect("default")
 
     await requester.publish("limited")
@@ -193,7 +193,7 @@ async def test_durable_and_direct_runs_count_together(
     assert (await asking).status == "completed"
     assert (await requester.ended(queued)).status == "completed"
     assert (gate.most, len(limited.started)) == (2, 3)
-    # Every place was given back.
+    await eventually(lambda: worker.running == 0, what="every place back")
     for _ in range(5):
         assert (await client.ask("limited", "hi", timeout=10)).status == "completed"
 
@@ -201,12 +201,13 @@ async def test_durable_and_direct_runs_count_together(
 async def test_a_limit_of_one_serves_direct_requests_from_its_idle_pull(
     serve: Serve, requester: Requester, connect: Connect
 ) -> None:
-    agent = ScriptedAgent("limited", max_concurrent_runs=1)
-    await serve(agent)
+    worker = await serve(ScriptedAgent("limited", max_concurrent_runs=1))
     client = await connect("default")
     for _ in range(10):
         assert (await client.ask("limited", "hi", timeout=10)).status == "completed"
         assert (await requester.ended(await requester.publish("limited"))).status == "completed"
+        # A run's result is there a moment before its place is.
+        await eventually(lambda: worker.running == 0, what="the place")
 
 
 # --- nobody there
