@@ -45,6 +45,7 @@ _STREAM_NOT_FOUND = 10059
 _MESSAGE_TOO_LARGE = 10054
 # A stream at its limit that discards new messages answers "store failed" (10077) with code 503.
 _UNAVAILABLE = 503
+_NO_LEADER = 10008
 
 
 class Submission:
@@ -141,7 +142,9 @@ class Submission:
                 await self._check_stream(stream)
                 why = "nothing answers; is JetStream enabled?"
             except nats.js.errors.APIError as error:
-                raise _refusal(error) from error
+                if error.err_code != _NO_LEADER:
+                    raise _refusal(error) from error
+                why = "JetStream has no leader"
             except (
                 nats.errors.ConnectionClosedError,
                 nats.errors.ConnectionDrainingError,
