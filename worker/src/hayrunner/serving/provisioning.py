@@ -13,6 +13,7 @@ from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
     ConsumerConfig,
+    DeliverPolicy,
     DiscardPolicy,
     RetentionPolicy,
     StorageType,
@@ -28,7 +29,14 @@ from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import subjects
 
-__all__ = ["check_provisioned", "consumer_config", "ensure_consumer", "provision", "stream_configs"]
+__all__ = [
+    "DELIVERIES_BEYOND_ATTEMPTS",
+    "check_provisioned",
+    "consumer_config",
+    "ensure_consumer",
+    "provision",
+    "stream_configs",
+]
 
 _log = get_logger(__name__)
 
@@ -40,7 +48,7 @@ _DEAD_LETTERS_OVER_ALL = 10
 # Deliveries that are no attempt: handed back by a graceful shutdown, or put back because the
 # holder turned out to be alive. Counting attempts is the claim's work; this is the last resort
 # against a request that kills every worker before it can claim.
-_DELIVERIES_BEYOND_ATTEMPTS = 20
+DELIVERIES_BEYOND_ATTEMPTS = 20
 # The server's default of 1,000 would cap the runs of the whole fleet. Never less than a queue
 # may hold: requests that are put back with a delay count, too, and must not block the others.
 _MAX_ACK_PENDING = 20_000
@@ -142,7 +150,7 @@ def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
         filter_subject=subjects.requests(settings.namespace, agent),
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=settings.ack_wait_s,
-        max_deliver=settings.max_attempts + _DELIVERIES_BEYOND_ATTEMPTS,
+        max_deliver=settings.max_attempts + DELIVERIES_BEYOND_ATTEMPTS,
         max_ack_pending=max(_MAX_ACK_PENDING, settings.max_queue),
     )
 
@@ -162,6 +170,7 @@ async def provision(js: JetStreamContext, settings: Settings, agents: Iterable[s
             raise LossRefused(losses)
         for plan in plans:
             await _carry_out(js, plan)
+        await _ensure_commands_consumer(js, settings)
         for agent in agents:
             await ensure_consumer(js, settings, agent)
 
@@ -177,6 +186,14 @@ async def check_provisioned(
             await js.stream_info(name)
         except NotFoundError:
             raise ConfigurationError(f"stream {name} is missing: run `hayrunner init`") from None
+    name = subjects.commands_consumer_name(settings.namespace)
+    try:
+        await js.consumer_info(subjects.RUN_COMMANDS, name)
+    except NotFoundError:
+        raise ConfigurationError(
+            f"the namespace {settings.namespace} has no consumer of its commands: "
+            "run `hayrunner init`"
+        ) from None
     for agent in agents:
         name = subjects.consumer_name(settings.namespace, agent)
         try:
@@ -185,6 +202,31 @@ async def check_provisioned(
             raise ConfigurationError(
                 f"agent {agent} has no consumer: run `hayrunner init`"
             ) from None
+
+
+async def _ensure_commands_consumer(js: JetStreamContext, settings: Settings) -> None:
+    """The consumer through which commands wake parked runs, whichever worker reads them."""
+    name = subjects.commands_consumer_name(settings.namespace)
+    wanted = ConsumerConfig(
+        durable_name=name,
+        filter_subject=f"runs.{settings.namespace}.*.commands",
+        # What was sent before there was a worker cannot be for a parked run.
+        deliver_policy=DeliverPolicy.NEW,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=settings.ack_wait_s,
+        max_ack_pending=_MAX_ACK_PENDING,
+    )
+    try:
+        await js.consumer_info(subjects.RUN_COMMANDS, name)
+    except NotFoundError:
+        try:
+            await js.add_consumer(subjects.RUN_COMMANDS, wanted)
+        except ServiceUnavailableError:
+            raise
+        except APIError as error:
+            raise ConfigurationError(
+                f"the consumer of the commands cannot be made: {error.description}"
+            ) from error
 
 
 async def ensure_consumer(js: JetStreamContext, settings: Settings, agent: str) -> None:
@@ -203,6 +245,8 @@ async def ensure_consumer(js: JetStreamContext, settings: Settings, agent: str) 
         return
     try:
         await js.add_consumer(subjects.AGENT_REQUESTS, wanted)
+    except ServiceUnavailableError:
+        raise
     except APIError as error:
         raise ConfigurationError(
             f"the consumer of agent {agent} cannot be made as configured: {error.description}"
