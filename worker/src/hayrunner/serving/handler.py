@@ -100,11 +100,22 @@ class Handler:
 
     async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         """A request that nobody can run: dead letter, then its failed result, then the ack."""
+        await self._give_up(delivery, cause, bury_first=True)
+
+    async def give_up_stray(self, delivery: Delivery, cause: RunFailure) -> None:
+        """The same for one that was found on the queue, by looks that may be wrong: where its run
+        has ended, or goes on elsewhere, it is no dead letter."""
+        await self._give_up(delivery, cause, bury_first=False)
+
+    async def _give_up(self, delivery: Delivery, cause: RunFailure, *, bury_first: bool) -> None:
         outcome = failed(cause)
         message_id = _message_id(delivery, peek_message_id(delivery.data))
-        await self._bury(delivery, outcome, message_id)
+        if bury_first:
+            await self._bury(delivery, outcome, message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is not None:
+            if not bury_first:
+                await self._bury(delivery, outcome, message_id)
             claim = admitted.claim
             facts = _facts(None, delivery, claim, claim.record.counted_attempts)
             await self.execution.refuse(claim, delivery, facts, outcome)

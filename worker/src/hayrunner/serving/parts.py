@@ -131,7 +131,7 @@ async def build_parts(
             metrics=metrics,
             limits=limits,
         ),
-        sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),
+        sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up_stray),
         parking=parking,
     )
 
