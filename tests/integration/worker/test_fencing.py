@@ -1,5 +1,6 @@
 """A worker that stood still wakes up, and speaks about a run that another one has by now."""
 
+import pytest
 from nats.aio.client import Client
 from tests.integration.worker.conftest import Requester, Serve
 
@@ -9,6 +10,9 @@ from hayrunner_contracts.codec import encode
 from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
 from hayrunner_contracts.following import Event, MessageBuilder
 from hayrunner_contracts.testing import assert_valid_stream
+
+# One kind of server is enough: what is looked at is the worker.
+pytestmark = pytest.mark.parametrize("nats_server", ["process"], indirect=True)
 
 MESSAGE_ID = "01981a60-0000-7000-8000-000000000009"
 

@@ -1,6 +1,7 @@
 """Runs that wait for a person without a worker: parked, woken, late, cancelled."""
 
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from hayrunner_contracts.events import MessageStart, RunResumed, ToolApprovalReq
 from hayrunner_contracts.following import Event, MessageBuilder
 from hayrunner_contracts.runs import Run
 from hayrunner_contracts.testing import assert_valid_stream, eventually
+
+# One kind of server is enough: what is looked at is the worker.
+pytestmark = pytest.mark.parametrize("nats_server", ["process"], indirect=True)
 
 TURNS = [deletes("/a"), text_turn("done")]
 SOON = {"park_after_s": 0.05}
@@ -207,7 +211,7 @@ async def test_events_that_went_by_age_while_it_was_parked_keep_their_numbers(
     assert not any(isinstance(event, MessageStart) for event in after)
 
 
-async def _stored(client: RunClient, run: Run) -> Any:
+async def _stored(client: RunClient, run: Run) -> AsyncIterator[Event]:
     subject = f"runs.default.{run.message_id}.events"
     async for message in messages_of(client.connection, "RUN_EVENTS", subject):
         yield decode_event(message.data)
