@@ -190,12 +190,22 @@ def _messages() -> dict[str, Any]:
     request = [examples.REQUESTS["run_request"]]
     queued = {
         headers.MSG_ID: {"type": "string", "description": "The message id"},
+        headers.MESSAGE_ID: {
+            "type": "string",
+            "description": "The message id, in place of the body's",
+        },
+        headers.RETRY_OF: {
+            "type": "string",
+            "description": "The message id of the run that was given up on",
+        },
         **_TRACE,
         **_BLOB,
     }
     dead = {
         headers.DEAD_REASON: {"type": "string", "description": "The error code"},
         headers.ORIGINAL_SUBJECT: {"type": "string", "description": "Where it was sent"},
+        headers.DEAD_SIZE: {"type": "string", "description": "Bytes of the body as it came"},
+        headers.MESSAGE_ID: {"type": "string", "description": "The run's"},
     }
     buried = {**dead, **_BLOB}
     record = {

@@ -20,6 +20,7 @@ from nats.aio.client import Client as Connection
 from hayrunner_contracts.asking import Asking
 from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.contents import Contents
+from hayrunner_contracts.dead_letters import DeadLetters
 from hayrunner_contracts.following import Event
 from hayrunner_contracts.reading import EventReader, ReadSettings, ResultReader
 from hayrunner_contracts.replay import NotProvisioned
@@ -49,7 +50,8 @@ _CONNECTION_DEFAULTS: dict[str, Any] = {
     "name": "hayrunner-client",
     "max_reconnect_attempts": -1,
     "reconnect_time_wait": 0.5,
-    "ping_interval": 20,
+    # A server that is there and answers nothing is left after three of these.
+    "ping_interval": 5,
     "max_outstanding_pings": 2,
     "flush_timeout": 2.0,
 }
@@ -76,6 +78,9 @@ class RunClient(AgentClient):
         self._submission = Submission(connection, namespace, api=api, max_bytes=most)
         contents = Contents(connection, namespace, api=api, max_bytes=most)
         self._asking = Asking(connection, namespace, self._submission, contents)
+        self._dead_letters = DeadLetters(
+            connection, namespace, self._submission, api=self._settings.api
+        )
         self._threads = ThreadClient(
             JetStreamThreadStore(connection, namespace, api=self._settings.api)
         )
@@ -128,6 +133,11 @@ class RunClient(AgentClient):
     def threads(self) -> ThreadClient:
         """The conversations of the namespace, read from and written to the stream itself."""
         return self._threads
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The requests of the namespace that were given up on."""
+        return self._dead_letters
 
     def _stream(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float

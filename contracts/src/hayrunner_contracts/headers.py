@@ -4,9 +4,12 @@ __all__ = [
     "BLOB",
     "BLOB_DIGEST",
     "DEAD_REASON",
+    "DEAD_SIZE",
     "EXPECTED_LAST_SUBJECT_SEQUENCE",
+    "MESSAGE_ID",
     "MSG_ID",
     "ORIGINAL_SUBJECT",
+    "RETRY_OF",
     "STATUS_CODE",
     "THREAD_STATE",
     "TRACEPARENT",
@@ -24,6 +27,16 @@ TRACESTATE = "tracestate"
 
 DEAD_REASON = "Hayrunner-Dead-Reason"
 """On a dead letter: the error code it was given up with."""
+
+DEAD_SIZE = "Hayrunner-Dead-Size"
+"""On a dead letter: the bytes of the request's body, of which fewer are there where it was cut."""
+
+MESSAGE_ID = "Hayrunner-Message-Id"
+"""The message id of a run. On a request it counts in place of the body's, which is kept as it is
+when a dead letter is run again; on a dead letter it is the run's that was given up on."""
+
+RETRY_OF = "Hayrunner-Retry-Of"
+"""On a request that was a dead letter: the message id of the run that was given up on."""
 
 ORIGINAL_SUBJECT = "Hayrunner-Original-Subject"
 """On a dead letter: the subject the request came on, so that it can be sent there again."""

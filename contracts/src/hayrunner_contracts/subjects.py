@@ -22,6 +22,7 @@ __all__ = [
     "THREADS",
     "THREAD_BLOBS_BUCKET",
     "all_agents_requests",
+    "all_dead",
     "all_threads",
     "ask",
     "blob_name",
@@ -134,6 +135,11 @@ def all_threads(namespace: str) -> str:
 def dead(namespace: str, agent: str) -> str:
     """Requests given up on; kept in `DEAD_RUNS`."""
     return f"dead.{token('namespace', namespace)}.{token('agent', agent)}"
+
+
+def all_dead(namespace: str) -> str:
+    """Every dead letter of a namespace: a filter, not a subject to publish on."""
+    return f"dead.{token('namespace', namespace)}.*"
 
 
 def worker_holds(worker_id: str) -> str:

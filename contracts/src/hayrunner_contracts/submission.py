@@ -149,6 +149,16 @@ class Submission:
         reference = await self._stored(BLOBS_STREAM, put, timeout)
         return stub, {**headers, **reference.headers}
 
+    async def again(
+        self, agent: str, body: bytes, headers: Mapping[str, str], message_id: str, timeout: float
+    ) -> PubAck:
+        """Queue a request that was read elsewhere, as it is, once per message id."""
+        self.check_size(body, headers)
+        await self.check_agent(agent)
+        subject = requests(self._namespace, agent)
+        identified = {**headers, MSG_ID: message_id}
+        return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
+
     async def command(self, message_id: str, command: RunCommand, timeout: float) -> None:
         """Store a command for a run."""
         subject = commands(self._namespace, message_id)
@@ -192,6 +202,7 @@ class Submission:
             except nats.js.errors.APIError as error:
                 if error.err_code not in _PASSING:
                     raise _refusal(error) from error
+                why = "JetStream has no leader, or is busy with this very message"
             except (
                 nats.errors.ConnectionClosedError,
                 nats.errors.ConnectionDrainingError,
@@ -225,5 +236,8 @@ def _refusal(error: nats.js.errors.APIError) -> Exception:
     if error.err_code == _MESSAGE_TOO_LARGE:
         return PayloadTooLarge("larger than the stream takes")
     if error.code == _UNAVAILABLE:
-        return Overloaded("the queue is at its limit, or has no room to store")
+        # The server's own words are the only sign of which limit it is.
+        if "per subject" in (error.description or ""):
+            return Overloaded("the agent's queue is at its limit")
+        return Overloaded("the queue of all agents is at its limit, or has no room to store")
     return InternalError(f"the stream refused it (JetStream error {error.err_code})")

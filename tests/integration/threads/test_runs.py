@@ -11,6 +11,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import KeyNotFoundError
 from tests.integration.threads.conftest import Echo, Serve
 
+from hayrunner.agent import Agent
 from hayrunner.serving.turns import Turn
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.errors import BusyThread, Cancelled, DeadlineExceeded, InvalidRequest
@@ -168,16 +169,19 @@ async def test_a_cancel_that_is_swallowed_ends_a_waiting_run_all_the_same(
     await first
 
 
+@pytest.mark.parametrize("of_agent", [False, True], ids=["the worker's", "the agent's"])
 async def test_runs_that_wait_do_not_keep_the_one_they_wait_for_from_a_slot(
-    serve: Serve, client: RunClient, echo: Echo
+    serve: Serve, client: RunClient, echo: Echo, agent_class: type[Agent], of_agent: bool
 ) -> None:
     """The worker of the first one goes away. All of the other's slots would be taken by those
     that wait, if waiting took one."""
-    leaving = await serve(concurrency=1)
+    slots = 8 if of_agent else 1
+    agent_class.max_concurrent_runs = 1 if of_agent else None
+    leaving = await serve(concurrency=slots)
     go = echo.hold("one")
     first = await client.submit("support", "one", thread_id="t")
     await echo.called("one")
-    staying = await serve(concurrency=1)
+    staying = await serve(concurrency=slots)
     waiting = [await client.submit("support", f"w{number}", thread_id="t") for number in range(3)]
     for run in waiting:
         await eventually(lambda run=run: _begun(client, run.message_id), what="a waiting run")

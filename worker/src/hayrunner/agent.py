@@ -88,7 +88,8 @@ class Agent:
     point, and run beside them. `approvals` are names of tools whose calls a person has to
     approve, beside those marked with `requires_approval`; a call waits `approval_timeout_s`
     seconds for it (None: as long as the run may last), then it is denied, or the run is stopped
-    where `on_approval_timeout` says so.
+    where `on_approval_timeout` says so. One worker takes `max_concurrent_runs` runs of it at once
+    (None: as many as the worker takes at all).
 
     `subagents` are agents that this one calls like tools; `description` says to one that calls
     it what it is for (the docstring, if it is not given). `citation_formatter` makes the text of
@@ -111,6 +112,7 @@ class Agent:
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
+    max_concurrent_runs: int | None = None
     record_content_telemetry: bool = False
     citation_formatter: CitationFormatter | None = None
     suggestion_generator: Suggesting | None = None

@@ -130,7 +130,8 @@ async def _check_streams(
 ) -> bool:
     """Whether JetStream is there, and everything on it."""
     try:
-        found = await Inventory(connection.jetstream(timeout=_LOOK_S), settings, agents).take()
+        inventory = Inventory(connection.jetstream(timeout=_LOOK_S), settings, agents)
+        found = await inventory.take(patience_s=0)
     except ConfigurationError as error:
         problem, _, advice = str(error).partition(": ")
         report.add("JetStream", "problem", problem, advice)

@@ -49,7 +49,7 @@ class Admission:
                 await delivery.nak(_AGAIN_S)
                 return None
             while True:
-                found = await self.claims.find(message_id)
+                found = await self.claims.find_patiently(message_id)
                 if found is None:
                     claim = await self.claims.create(
                         message_id,

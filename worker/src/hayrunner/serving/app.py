@@ -149,7 +149,7 @@ class Worker:
         agents = len(self.registry.names())
         if agents > self.settings.concurrency:
             _log.warning(
-                "fewer slots than agents: idle agents take turns, and requests wait for theirs",
+                "fewer slots than agents: idle agents take turns",
                 agents=agents,
                 concurrency=self.settings.concurrency,
             )

@@ -80,7 +80,7 @@ class Asks:
     async def _answer(self, message: Msg, agent: str) -> None:
         taken = False
         try:
-            if self.draining or not self.slots.try_run():
+            if self.draining or not self.slots.try_run(agent):
                 await self._refuse(message, agent, failure("overloaded"))
                 return
             taken = True
@@ -96,7 +96,7 @@ class Asks:
             await self._refuse(message, agent, cause)
         finally:
             if taken:
-                self.slots.leave()
+                self.slots.leave(agent)
 
     async def _run(self, message: Msg, agent: str) -> None:
         requested_at = time.time()

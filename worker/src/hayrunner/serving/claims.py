@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from nats.errors import Error as NatsError
@@ -42,6 +42,8 @@ ClaimStatus = Literal["running", "waiting", "finishing", "completed", "failed", 
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MOST_S = 1.0
+# Longer than a cluster takes to elect a leader, which is up to ten seconds.
+_TAKE_PATIENCE_S = 15.0
 
 
 # `Raw | None` cannot be decoded.
@@ -99,6 +101,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 _NO_MORE: dict[str, Any] = {"kept": None, "outcome": None, "parked": None}
 """What a record of a run that is over has no use for."""
+T = TypeVar("T")
+
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(ClaimRecord)
 
@@ -149,6 +153,10 @@ class Claims:
         except KeyNotFoundError:
             return None
         return _DECODER.decode(entry.value or b""), int(entry.revision or 0)
+
+    async def find_patiently(self, message_id: str) -> tuple[ClaimRecord, int] | None:
+        """`find`, tried for as long as a cluster takes to elect a leader."""
+        return await _until(lambda: self.find(message_id), _TAKE_PATIENCE_S)
 
     async def create(
         self, message_id: str, *, agent: str, sequence: int, requested_at: float
@@ -244,8 +252,12 @@ class Claims:
 
     async def _take(self, message_id: str, record: ClaimRecord, *, revision: int) -> Claim | None:
         key = subjects.claim_key(self._namespace, message_id)
+        data = _ENCODER.encode(record)
         try:
-            written = await self._write(key, _ENCODER.encode(record), revision)
+            # Tried again here, with the same bytes: a record that a lost answer left behind would
+            # look like another attempt's, and a request that is put back while the cluster has no
+            # leader comes again only after `ack_wait`.
+            written = await _until(lambda: self._write(key, data, revision), _TAKE_PATIENCE_S)
         except ClaimLost:
             return None
         return Claim(key=key, message_id=message_id, record=record, revision=written)
@@ -263,7 +275,7 @@ class Claims:
             raise ClaimLost from None
 
 
-async def _until(write: Callable[[], Awaitable[int]], patience_s: float) -> int:
+async def _until(write: Callable[[], Awaitable[T]], patience_s: float) -> T:
     """Try until it works or `patience_s` seconds are over."""
     end = time.monotonic() + patience_s
     wait = _RETRY_FIRST_S

@@ -10,7 +10,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.stored import StoredMessage, count_of, messages_of
+from hayrunner.serving.stored import StoredMessage, all_of
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import decode_command
@@ -22,7 +22,6 @@ __all__ = ["CommandInbox"]
 _log = get_logger(__name__)
 
 _AGAIN_S = 0.5
-_REPLICA_WAITS_S = (0.0, 0.02, 0.1, 0.3)
 # As many as the stream keeps for one run.
 _IDS_KEPT = 1_000
 
@@ -101,16 +100,8 @@ class CommandInbox:
                 self._take(message.data, message.headers)
 
     async def _stored(self) -> list[StoredMessage]:
-        # The leader knows how many there are; what is read may come from a replica behind it.
-        wanted = await count_of(self._bus.js, subjects.RUN_COMMANDS, self._subject)
-        found: list[StoredMessage] = []
-        for wait in _REPLICA_WAITS_S if wanted else ():
-            await asyncio.sleep(wait)
-            stored = messages_of(self._bus.nc, subjects.RUN_COMMANDS, self._subject)
-            found = [message async for message in stored]
-            if len(found) >= wanted:
-                break
-        return found
+        bus = self._bus
+        return await all_of(bus.nc, bus.js, subjects.RUN_COMMANDS, self._subject)
 
     async def close(self) -> None:
         if self._reading is not None:

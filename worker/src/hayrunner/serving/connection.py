@@ -24,7 +24,11 @@ __all__ = ["Link", "abort_transport", "make_broker", "shown_servers"]
 
 _log = get_logger(__name__)
 
-_PING_INTERVAL_S = 10
+# A server that is there and answers nothing is left after three pings: well before the runs held
+# here are given to others, where that is to be had.
+_PINGS_PER_ACK_WAIT = 6
+_PING_INTERVAL_MOST_S = 10.0
+_PING_INTERVAL_LEAST_S = 1.0
 _FLUSH_TIMEOUT_S = 2.0
 # The default of 2 s would make a worker the last to come back after a server restart, when
 # another one asks whether it still holds its runs.
@@ -136,7 +140,7 @@ def make_broker(settings: Settings, link: Link) -> NatsBroker:
         max_reconnect_attempts=-1,
         reconnect_time_wait=_RECONNECT_WAIT_S,  # pyright: ignore[reportArgumentType]
         connect_timeout=3,
-        ping_interval=_PING_INTERVAL_S,
+        ping_interval=_ping_interval_s(settings),  # pyright: ignore[reportArgumentType]
         max_outstanding_pings=2,
         flush_timeout=_FLUSH_TIMEOUT_S,
         pending_size=_PENDING_BYTES,
@@ -148,6 +152,11 @@ def make_broker(settings: Settings, link: Link) -> NatsBroker:
         closed_cb=link.on_closed,
         logger=None,
     )
+
+
+def _ping_interval_s(settings: Settings) -> float:
+    wanted = settings.ack_wait_s / _PINGS_PER_ACK_WAIT
+    return min(_PING_INTERVAL_MOST_S, max(_PING_INTERVAL_LEAST_S, wanted))
 
 
 def shown_servers(settings: Settings) -> str:

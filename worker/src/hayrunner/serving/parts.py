@@ -39,6 +39,9 @@ __all__ = ["Parts", "build_parts", "provisioned"]
 _REFRESH_MOST_S = 6 * 3600.0
 # Deliveries that a parked run's request has left when a copy takes its place.
 _DELIVERIES_LEFT = 5
+_BIND_TIMEOUT_S = 1.0
+# What a server does not answer while it elects a leader it does not answer later: ask again.
+_BUCKET_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +78,11 @@ async def build_parts(
     agents = list(registry.names())
     limits = RequestLimits(max_bytes=settings.max_request_bytes)
     blobs = Blobs(bus)
-    bucket = await bus.js.key_value(subjects.RUNS_BUCKET)
+    bucket = await bus.nc.jetstream(timeout=_BUCKET_TIMEOUT_S).key_value(subjects.RUNS_BUCKET)
     claims = Claims(bucket, namespace=settings.namespace, worker=settings.worker_id)
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
-    slots = Slots(settings.concurrency)
+    slots = Slots(settings.concurrency, _limits(registry))
     turns = Turns(bus=bus, bucket=bucket, claims=claims, holdings=holdings, slots=slots)
     registry.bind(threads=JetStreamThreads(bus.nc, bus.namespace, turns=turns.turn))
     heartbeat = Heartbeat(
@@ -134,9 +137,15 @@ async def build_parts(
             blobs=blobs,
             limits=limits,
         ),
-        sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),
+        sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up_stray),
         parking=parking,
     )
+
+
+def _limits(registry: AgentRegistry) -> dict[str, int]:
+    """By agent, where it has a limit of its own."""
+    limits = {name: registry.get(name).max_concurrent_runs for name in registry.names()}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _parking(bus: Bus, settings: Settings, claims: Claims) -> Parking:
@@ -166,14 +175,16 @@ def _admission(
 def _binder(bus: Bus, settings: Settings) -> Callable[[str], Awaitable[None]]:
     """Makes sure that an agent's consumer is there, or, where this worker may not create any,
     looks whether it is."""
+    # A consumer that has just lost its leader does not answer: ask again soon, do not wait.
+    js = bus.nc.jetstream(timeout=_BIND_TIMEOUT_S)
 
     async def bind(agent: str) -> None:
         if not settings.provision:
             name = subjects.consumer_name(settings.namespace, agent)
-            await bus.js.consumer_info(subjects.AGENT_REQUESTS, name)
+            await js.consumer_info(subjects.AGENT_REQUESTS, name)
             return
         try:
-            await ensure_consumer(bus.js, settings, agent)
+            await ensure_consumer(js, settings, agent)
         except NotFoundError:
             # The stream itself went away.
             await provision(bus.js, settings, [agent])

@@ -17,6 +17,7 @@ from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
 from hayrunner.serving.stored import (
+    all_of,
     count_of,
     is_write_once_refusal,
     last_of,
@@ -102,10 +103,8 @@ async def read_stored_run(nc: Client, js: JetStreamContext, subject: str) -> Sto
         return StoredRun(
             count=count, last_seq=head.seq, last_type=head.type, last_sequence=last.sequence
         )
-    found = [
-        _SEQ.decode(message.data).seq
-        async for message in messages_of(nc, subjects.RUN_EVENTS, subject)
-    ]
+    stored = await all_of(nc, js, subjects.RUN_EVENTS, subject)
+    found = [_SEQ.decode(message.data).seq for message in stored]
     last_seq = max(found)
     gaps = sorted(set(range(min(found), last_seq)) - set(found))
     return StoredRun(

@@ -1,6 +1,10 @@
 """Requests that no pull will ever bring: for agents nobody serves, and those delivered too often.
 
 Both would wait on the queue for ever. Every worker looks; the claim decides who acts.
+
+A server of a cluster that was away for a moment may still believe that it leads, and tell of
+consumers and requests as it last knew them. So nothing is ended on one look: what is missing has to
+be missing in two rounds, and a request has to be there when the stream's leader is asked for it.
 """
 
 import asyncio
@@ -109,21 +113,19 @@ class Sweeper:
         for subject in waiting:
             _, agent = subjects.parse_requests_subject(subject)
             name = self._consumer_of(agent)
-            if name is None:
-                await self._end_unserved(subject, agent)
-            elif name not in served:
-                unserved.add(subject)
-                if subject in self._unserved_before and await self._is_missing(name):
-                    await self._end_unserved(subject, agent)
-            elif agent in self.agents:
+            if agent in self.agents and name is not None:
                 stuck |= await self._end_stuck(subject, agent, name)
+            elif name is None or name not in served:
+                unserved.add(subject)
+                if subject in self._unserved_before and await self._has_no_consumer(name):
+                    await self._end_unserved(subject, agent)
         self._stuck_before, self._unserved_before = stuck, unserved
 
-    async def _is_missing(self, consumer: str) -> bool:
-        """Whether the server says so of this very consumer. A cluster that is busy with itself
-        lists fewer than there are."""
+    async def _has_no_consumer(self, name: str | None) -> bool:
+        if name is None:
+            return True
         try:
-            await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, consumer)
+            await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, name)
         except NotFoundError:
             return True
         return False
@@ -140,7 +142,11 @@ class Sweeper:
 
         Seen in two rounds, so that one which is being acked just now is not taken for it.
         """
-        info = await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, consumer)
+        try:
+            info = await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, consumer)
+        except NotFoundError:
+            # The intake makes it again, or says that it is gone.
+            return set()
         if info.num_pending or info.num_ack_pending or info.delivered is None:
             return set()
         passed = info.delivered.stream_seq
@@ -167,6 +173,11 @@ class Sweeper:
                     break
 
     async def _end(self, stray: Delivery, cause: RunFailure) -> None:
+        try:
+            # It was read from whichever replica answered, which may be behind.
+            await self.bus.js.get_msg(subjects.AGENT_REQUESTS, stray.sequence)
+        except NotFoundError:
+            return
         try:
             await self.give_up(stray, cause)
         except ClaimLost:
