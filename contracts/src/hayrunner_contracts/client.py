@@ -10,6 +10,7 @@ What the calls promise is said on `AgentClient`.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Self
 from weakref import WeakSet
 
@@ -142,8 +143,9 @@ class RunClient(AgentClient):
             )
             if ack.duplicate:
                 reader.catch_up()
-            async for event in reader.read(timeout):
-                yield event
+            async with aclosing(reader.read(timeout)) as reading:
+                async for event in reading:
+                    yield event
 
     async def _answer(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
@@ -174,17 +176,37 @@ class RunClient(AgentClient):
         return self._asking.events(agent, request, headers, timeout)
 
     def attach(
-        self, message_id: str, after: int = 0, *, timeout: float = EVENT_TIMEOUT_S
+        self,
+        message_id: str,
+        after: int = 0,
+        *,
+        attempt: int | None = None,
+        timeout: float = EVENT_TIMEOUT_S,
     ) -> AsyncGenerator[Event, None]:
-        return self._attached_events(canonical_id(message_id), after, timeout)
+        return self._attached_events(canonical_id(message_id), after, attempt, timeout)
 
     async def _attached_events(
-        self, message_id: str, after: int, timeout: float
+        self, message_id: str, after: int, attempt: int | None, timeout: float
     ) -> AsyncGenerator[Event, None]:
-        async with self._event_reader(message_id, after) as reader:
-            reader.catch_up()
-            async for event in reader.read(timeout):
+        reading = self.attach_wire(message_id, after, attempt=attempt, timeout=timeout)
+        async with aclosing(reading):
+            async for event, _ in reading:
                 yield event
+
+    async def attach_wire(
+        self,
+        message_id: str,
+        after: int = 0,
+        *,
+        attempt: int | None = None,
+        timeout: float = EVENT_TIMEOUT_S,
+    ) -> AsyncGenerator[tuple[Event, bytes], None]:
+        """`attach`, each event with the bytes that it was published as."""
+        async with self._event_reader(canonical_id(message_id), after, attempt) as reader:
+            reader.catch_up()
+            async with aclosing(reader.read_wire(timeout)) as reading:
+                async for item in reading:
+                    yield item
 
     async def result(self, message_id: str, *, timeout: float = ANSWER_TIMEOUT_S) -> RunResult:
         async with self._result_reader(canonical_id(message_id)) as reader:
@@ -211,9 +233,16 @@ class RunClient(AgentClient):
             _log.warning("the connection did not close within %g s", _CLOSE_TIMEOUT_S)
         self._look_again()
 
-    def _event_reader(self, message_id: str, after: int = 0) -> EventReader:
+    def _event_reader(
+        self, message_id: str, after: int = 0, attempt: int | None = None
+    ) -> EventReader:
         reader = EventReader(
-            self._connection, self._namespace, message_id, self._settings, after=after
+            self._connection,
+            self._namespace,
+            message_id,
+            self._settings,
+            after=after,
+            attempt=attempt,
         )
         self._readers.add(reader)
         return reader

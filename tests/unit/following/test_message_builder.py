@@ -3,6 +3,8 @@
 from msgspec.structs import replace
 
 from hayrunner_contracts.events import (
+    REPLY_REJECTED,
+    Data,
     Error,
     MessageEnd,
     MessageStart,
@@ -129,3 +131,30 @@ def test_unknown_events_are_kept_and_change_nothing() -> None:
 
     assert message.events[1] is unknown
     assert message.text == ""
+
+
+def test_the_text_of_a_rejected_reply_is_left_out() -> None:
+    message = built(
+        START,
+        TextChunk(step=1, content="Let me look. "),
+        ReasoningChunk(step=2, content="A guess. "),
+        TextChunk(step=2, content='{"wrong": 1}'),
+        Data(step=2, data_type=REPLY_REJECTED, data={"step": 2}),
+        TextChunk(step=3, content='{"right": 1}'),
+        Data(data_type="other", data={"step": 3}),
+    )
+
+    assert message.text == 'Let me look. {"right": 1}'
+    assert message.reasoning == ""
+    assert len(message.events) == 7
+
+
+def test_a_rejection_that_an_interrupted_step_made_does_not_count() -> None:
+    message = built(
+        START,
+        TextChunk(step=1, content="good"),
+        Data(data_type=REPLY_REJECTED, data={"step": 1}),
+        RunResumed(attempt=2, discard_after=2),
+    )
+
+    assert message.text == "good"
