@@ -5,6 +5,7 @@ and nothing to create or to clean up. A stream without `allow_direct` is read on
 time; a server before 2.11 answers a batch with one message.
 """
 
+import asyncio
 import base64
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -77,9 +78,7 @@ class StoredSubject:
 
     async def _direct(self, suffix: str, body: bytes, otherwise: dict[str, Any]) -> Stored | None:
         try:
-            reply = await self._connection.request(
-                f"{self._api}.DIRECT.GET.{self._stream}{suffix}", body, timeout=_TIMEOUT_S
-            )
+            reply = await self._request(f"DIRECT.GET.{self._stream}{suffix}", body)
         except nats.errors.NoRespondersError:
             return await self._get(otherwise)
         return _stored(reply.data, reply.headers or {})
@@ -142,13 +141,24 @@ class StoredSubject:
                 return None
         return None
 
+    async def _request(self, name: str, body: bytes) -> Msg:
+        """An answer is not waited for on a connection that is gone."""
+        reconnects = self._connection.stats["reconnects"]
+        asking = asyncio.ensure_future(
+            self._connection.request(f"{self._api}.{name}", body, timeout=_TIMEOUT_S)
+        )
+        try:
+            while not asking.done():
+                await asyncio.wait({asking}, timeout=_CONNECTION_CHECK_S)
+                if not asking.done() and self._connection.stats["reconnects"] != reconnects:
+                    raise nats.errors.TimeoutError
+            return asking.result()
+        finally:
+            asking.cancel()
+
     async def _get(self, request: dict[str, Any]) -> Stored | None:
         """One message by the API that every stream has, direct get allowed or not."""
-        reply = await self._connection.request(
-            f"{self._api}.STREAM.MSG.GET.{self._stream}",
-            msgspec.json.encode(request),
-            timeout=_TIMEOUT_S,
-        )
+        reply = await self._request(f"STREAM.MSG.GET.{self._stream}", msgspec.json.encode(request))
         answer = msgspec.json.decode(reply.data)
         if (error := answer.get("error")) is not None:
             if error.get("err_code") == _STREAM_NOT_FOUND:
