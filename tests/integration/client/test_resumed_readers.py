@@ -164,7 +164,10 @@ async def test_a_reader_of_unread_events_that_were_never_stored_drops_them_after
     cutter.cut()
     await worker.publish(message_id, again[:20])
     await eventually(lambda: client.connection.stats["reconnects"] == 1)
+    await client.connection.flush()
+    received = client.connection.stats["in_msgs"]
     await worker.publish(message_id, again[20:])
+    await eventually(lambda: client.connection.stats["in_msgs"] >= received + len(again) - 20)
     go_on.set()
 
     await asyncio.wait_for(task, 10)
