@@ -11,13 +11,16 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from weakref import WeakSet
 
 import nats
 import nats.errors
+from msgspec import UNSET
 from nats.aio.client import Client as Connection
 
+from hayrunner_contracts.answers import ResponseFormat, answer_schema
+from hayrunner_contracts.arguments import Prompt, RunArguments, compose_request
 from hayrunner_contracts.asking import Asking
 from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.following import Event
@@ -136,6 +139,13 @@ class RunClient(AgentClient):
     async def _started_events(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
     ) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._started_wire(agent, request, headers, timeout)) as reading:
+            async for event, _ in reading:
+                yield event
+
+    async def _started_wire(
+        self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
+    ) -> AsyncGenerator[tuple[Event, bytes], None]:
         await self._submission.check_agent(agent)
         async with self._event_reader(request.message_id or "") as reader:
             ack = await self._submission.request(
@@ -143,9 +153,27 @@ class RunClient(AgentClient):
             )
             if ack.duplicate:
                 reader.catch_up()
-            async with aclosing(reader.read(timeout)) as reading:
-                async for event in reading:
-                    yield event
+            async with aclosing(reader.read_wire(timeout)) as reading:
+                async for item in reading:
+                    yield item
+
+    async def stream_wire(
+        self,
+        agent: str,
+        prompt: Prompt,
+        *,
+        response_format: ResponseFormat = UNSET,
+        timeout: float = EVENT_TIMEOUT_S,
+        **arguments: Unpack[RunArguments],
+    ) -> AsyncGenerator[tuple[Event, bytes], None]:
+        """`stream`, each event with the bytes that it was published as."""
+        token("agent", agent)
+        schema = answer_schema(response_format)
+        request = compose_request(prompt, arguments, mode="stream", response_format=schema)
+        headers = arguments.get("headers", {})
+        async with aclosing(self._started_wire(agent, request, headers, timeout)) as reading:
+            async for item in reading:
+                yield item
 
     async def _answer(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float

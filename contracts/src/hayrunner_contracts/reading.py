@@ -11,7 +11,6 @@ missed `run_resumed` need not show as a gap.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Self
 
 import msgspec
@@ -44,8 +43,9 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     `idle_check_s`: after so long without an event the store is asked whether one was missed;
     doubled at every look without a find, up to `longest_idle_check_s`. `buffer_events` and
     `buffer_bytes`: what one reader holds for a consumer that is slower than the run, and as much
-    again of what comes early; the rest is read from the stream when the consumer gets there. `patience_s`: how long after the end of a
-    run its missing events may still turn up. `api`: the prefix of the JetStream API.
+    again of what comes early; the rest is read from the stream when the consumer gets there.
+    `patience_s`: how long after the end of a run its missing events may still turn up. `api`: the
+    prefix of the JetStream API.
     """
 
     idle_check_s: float = 2.0
@@ -170,12 +170,6 @@ class EventReader(_Reader):
         self._more = True
         self.suspect()
 
-    async def read(self, timeout: float) -> AsyncGenerator[Event, None]:
-        """Yield the events; raises as `read_wire`."""
-        async with aclosing(self.read_wire(timeout)) as reading:
-            async for event, _ in reading:
-                yield event
-
     async def read_wire(self, timeout: float) -> AsyncGenerator[tuple[Event, bytes], None]:
         """Yield the events, each with the bytes it came in.
 
@@ -246,15 +240,13 @@ class EventReader(_Reader):
             raise self._silence(timeout)
         if now >= self._look_at:
             return await (self._look() if self._blind_until else self._look_at_the_end())
-        await self._mailbox.wait(
-            min(left, self._look_at - now), for_messages=not self._blind_until
-        )
+        await self._mailbox.wait(min(left, self._look_at - now), for_messages=not self._blind_until)
         return []
 
     async def _look(self) -> list[tuple[Event, bytes]]:
         """The next stored messages, fed to the follower."""
         # Before reading: what is dropped from here on is a reason to look again.
-        overflowed, self._mailbox.overflowed = self._mailbox.overflowed, False
+        self._mailbox.overflowed = False
         blind_until = self._blind_until
         try:
             batch, self._more = await self._stored.after(self._cursor)

@@ -21,7 +21,6 @@ from nats.js.api import (
     StreamConfig,
     SubjectTransform,
 )
-
 from tests.integration.client.wire_cutter import WireCutter
 
 from hayrunner_contracts.client import ReadSettings, RunClient

@@ -50,9 +50,7 @@ class Reading:
 
     async def attach(self, client: RunClient, message_id: str, *, knows_attempt: bool) -> None:
         attempt = self.message.attempt if knows_attempt else None
-        reading = client.attach_wire(
-            message_id, self.message.last_seq, attempt=attempt, timeout=20
-        )
+        reading = client.attach_wire(message_id, self.message.last_seq, attempt=attempt, timeout=20)
         async for event, data in reading:
             self.seen.append(data)
             self.message.add(event)

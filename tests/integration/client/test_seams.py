@@ -340,11 +340,15 @@ async def test_unread_events_that_grew_too_old_are_said_to_be_lost(
         await worker.publish(message_id, run[1:900])
         await eventually(lambda: _stored(worker, message_id, 900))
         await worker.jetstream.purge_stream(RUN_EVENTS, seq=501)
-        seen = 1
-        with pytest.raises(EventsLost) as raised:
+        seen: list[int] = [1]
+
+        async def read_on() -> None:
             async for event in reading:
-                seen = event.seq
-    assert (raised.value.first, raised.value.last) == (seen + 1, 500)
+                seen.append(event.seq)
+
+        with pytest.raises(EventsLost) as raised:
+            await read_on()
+    assert (raised.value.first, raised.value.last) == (seen[-1] + 1, 500)
 
 
 async def test_a_hole_larger_than_what_is_held_is_told_once_the_run_has_ended(

@@ -155,8 +155,12 @@ def test_an_end_below_what_was_seen_says_that_something_was_missed() -> None:
 
 
 def test_a_count_back_without_a_higher_attempt_is_a_fault() -> None:
-    assert check_stream([*SEEN, resumed(4, 1), *ending(5)]) == ["seq 6 expected, 4 found (RunResumed)"]
-    assert check_stream([*SEEN, resumed(7, 2), *ending(8)]) == ["seq 6 expected, 7 found (RunResumed)"]
+    assert check_stream([*SEEN, resumed(4, 1), *ending(5)]) == [
+        "seq 6 expected, 4 found (RunResumed)"
+    ]
+    assert check_stream([*SEEN, resumed(7, 2), *ending(8)]) == [
+        "seq 6 expected, 7 found (RunResumed)"
+    ]
 
 
 def test_what_is_held_is_bounded_in_bytes() -> None:
