@@ -25,7 +25,8 @@ STATUSES = ("queued", "running", "waiting", "finishing", *FINAL)
 
 _RUNS_STREAM = f"KV_{subjects.RUNS_BUCKET}"
 _LIST_TIMEOUT_S = 5.0
-_READ_AT_ONCE = 32
+_READ_AT_LEAST, _READ_AT_MOST = 4, 32
+_STREAM_NOT_FOUND = 10059
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,16 +116,15 @@ class RunRecords:
         if len(wanted) == 1 and "queued" in wanted:
             return found
         heads.sort(key=lambda head: head.at, reverse=True)
-        for start in range(0, len(heads), _READ_AT_ONCE):
-            if len(found) >= limit:
-                break
-            some = heads[start : start + _READ_AT_ONCE]
-            records = await asyncio.gather(*(self._record_of(head) for head in some))
-            found += [
-                record
-                for record in records
-                if record is not None and record.status in wanted and agent in (None, record.agent)
-            ]
+        while heads and len(found) < limit:
+            # Claims may be large: not many more are read than are wanted.
+            count = min(_READ_AT_MOST, max(_READ_AT_LEAST, limit - len(found)))
+            some, heads = heads[:count], heads[count:]
+            for record in await asyncio.gather(*(self._record_of(head) for head in some)):
+                if record is None or record.status not in wanted:
+                    continue
+                if agent in (None, record.agent):
+                    found.append(record)
         return found[:limit]
 
     async def find(self, message_id: str) -> RunDetails:
@@ -195,7 +195,7 @@ class RunRecords:
         try:
             return (await self._jetstream.get_msg(stream, subject=subject)).data
         except nats.js.errors.NotFoundError as error:
-            if error.err_code == 10059:
+            if error.err_code == _STREAM_NOT_FOUND:
                 raise _not_provisioned(stream) from None
             return None
 

@@ -37,7 +37,7 @@ def print_run(run: RunDetails, *, as_json: bool) -> None:
         write_json(_as_object(run))
         return
     for name, value in _lines(run):
-        print(f"{name:<10}{safe_text(value)}")
+        print(f"{name:<11}{safe_text(value)}")
 
 
 def pending_calls(message: MessageBuilder) -> list[ToolApprovalRequest]:
