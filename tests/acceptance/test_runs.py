@@ -69,7 +69,7 @@ async def test_a_run_is_listed_shown_tailed_and_cancelled(
         [ended] = await listed("--status", "done")
         assert ended["status"] == "cancelled"
         details = json.loads((await runs("show", message_id, "--json")).out)
-        assert details["result"]["error"]["message"] == "enough"
+        assert details["result"]["error"]["code"] == "cancelled"
         again = await runs("cancel", message_id)
         assert again.code == 0, again
 

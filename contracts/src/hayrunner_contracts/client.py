@@ -259,6 +259,8 @@ class RunClient(AgentClient):
                 await self._connection.close()
         except TimeoutError:
             _log.warning("the connection did not close within %g s", _CLOSE_TIMEOUT_S)
+        except OSError:
+            pass  # there was something left to send, and nobody to take it
         self._look_again()
 
     def _event_reader(

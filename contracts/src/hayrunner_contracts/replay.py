@@ -5,7 +5,6 @@ and nothing to create or to clean up. A stream without `allow_direct` is read on
 time; a server before 2.11 answers a batch with one message.
 """
 
-import asyncio
 import base64
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from nats.aio.msg import Msg
 
 from hayrunner_contracts.errors import UnknownAgent
 from hayrunner_contracts.mailbox import Mailbox
+from hayrunner_contracts.reconnects import CHECK_S, unless_reconnected
 
 __all__ = ["JETSTREAM_API", "NotProvisioned", "Stored", "StoredSubject"]
 
@@ -25,8 +25,6 @@ JETSTREAM_API = "$JS.API"
 _BATCH = 500
 _BATCH_BYTES = 2 * 1024 * 1024
 _TIMEOUT_S = 5.0
-# How often a batch that does not go on looks whether the connection it was asked for on is gone.
-_CONNECTION_CHECK_S = 0.25
 
 _SEQUENCE = "Nats-Sequence"
 _PENDING = "Nats-Num-Pending"
@@ -133,8 +131,8 @@ class StoredSubject:
                 return batch, True  # a server that knows no batches
 
     async def _next(self, mailbox: Mailbox, reconnects: int) -> Msg | None:
-        for _ in range(int(_TIMEOUT_S / _CONNECTION_CHECK_S)):
-            message = await mailbox.next(_CONNECTION_CHECK_S)
+        for _ in range(int(_TIMEOUT_S / CHECK_S)):
+            message = await mailbox.next(CHECK_S)
             if message is not None:
                 return message
             if self._connection.stats["reconnects"] != reconnects or self._connection.is_closed:
@@ -142,19 +140,10 @@ class StoredSubject:
         return None
 
     async def _request(self, name: str, body: bytes) -> Msg:
-        """An answer is not waited for on a connection that is gone."""
-        reconnects = self._connection.stats["reconnects"]
-        asking = asyncio.ensure_future(
-            self._connection.request(f"{self._api}.{name}", body, timeout=_TIMEOUT_S)
+        return await unless_reconnected(
+            self._connection,
+            self._connection.request(f"{self._api}.{name}", body, timeout=_TIMEOUT_S),
         )
-        try:
-            while not asking.done():
-                await asyncio.wait({asking}, timeout=_CONNECTION_CHECK_S)
-                if not asking.done() and self._connection.stats["reconnects"] != reconnects:
-                    raise nats.errors.TimeoutError
-            return asking.result()
-        finally:
-            asking.cancel()
 
     async def _get(self, request: dict[str, Any]) -> Stored | None:
         """One message by the API that every stream has, direct get allowed or not."""

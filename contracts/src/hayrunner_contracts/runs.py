@@ -245,7 +245,12 @@ class AgentClient(ABC):
     async def send_command(
         self, message_id: str, command: RunCommand, *, timeout: float = COMMAND_TIMEOUT_S
     ) -> None:
-        """Store a command for a run, whatever state it is in. Returns once it is stored."""
+        """Store a command for a run, whatever state it is in.
+
+        Returns once it is stored, once. Without an acknowledgement it is sent again until
+        `timeout` seconds are over; `ClientTimeout` then says that it may be stored or not, and
+        sending it again is safe: a second cancel, or decision on a call, changes nothing.
+        """
 
     async def cancel(
         self, message_id: str, reason: str | None = None, *, timeout: float = COMMAND_TIMEOUT_S

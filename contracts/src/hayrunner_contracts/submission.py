@@ -19,6 +19,7 @@ from hayrunner_contracts.errors import (
     UnknownAgent,
 )
 from hayrunner_contracts.headers import MSG_ID
+from hayrunner_contracts.reconnects import unless_reconnected
 from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.subjects import (
@@ -45,6 +46,8 @@ _STREAM_NOT_FOUND = 10059
 _MESSAGE_TOO_LARGE = 10054
 # A stream at its limit that discards new messages answers "store failed" (10077) with code 503.
 _UNAVAILABLE = 503
+# A cluster between two leaders, a stream that is being recovered: over in a moment.
+_IN_TRANSITION = (10008, 10118)
 
 
 class Submission:
@@ -123,15 +126,18 @@ class Submission:
         why = "no acknowledgement"
         while (left := end - loop.time()) > 0:
             try:
-                return await self._jetstream.publish(
+                publish = self._jetstream.publish(
                     subject, body, timeout=min(left, _ACK_TIMEOUT_S), headers=headers
                 )
+                return await unless_reconnected(self._connection, publish)
             except nats.js.errors.NoStreamResponseError:
                 # Nobody takes the subject: no such stream, or one that is just coming back.
                 await self._check_stream(stream)
                 why = "nothing answers; is JetStream enabled?"
             except nats.js.errors.APIError as error:
-                raise _refusal(error) from error
+                if error.err_code not in _IN_TRANSITION:
+                    raise _refusal(error) from error
+                why = "JetStream is not available just now"
             except (
                 nats.errors.ConnectionClosedError,
                 nats.errors.ConnectionDrainingError,
@@ -140,7 +146,9 @@ class Submission:
             except (nats.errors.TimeoutError, nats.errors.OutboundBufferLimitError):
                 pass  # it may have been stored: again with the same id
             await asyncio.sleep(min(_RETRY_PAUSE_S, max(0.0, end - loop.time())))
-        raise ClientTimeout(f"not stored in {stream} within {timeout:g} s: {why}")
+        raise ClientTimeout(
+            f"not known to be stored in {stream} within {timeout:g} s: {why}; it may still be"
+        )
 
     async def _check_stream(self, stream: str) -> None:
         try:

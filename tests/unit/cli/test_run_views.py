@@ -22,9 +22,7 @@ def record(status: str = "running", **more: object) -> RunRecord:
     return RunRecord(status=status, **fields)  # pyright: ignore[reportArgumentType]
 
 
-def details(
-    told: list[StreamEvent], result: RunResult | None = None, **more: object
-) -> RunDetails:
+def details(told: list[StreamEvent], result: RunResult | None = None, **more: object) -> RunDetails:
     message = MessageBuilder()
     for event in told:
         message.add(event)
@@ -72,7 +70,7 @@ def test_a_run_that_failed_shows_why(capsys: pytest.CaptureFixture[str]) -> None
     )
     print_run(details([], result, status="failed", attempts=3), as_json=False)
     out = capsys.readouterr().out
-    assert "error      provider_error: status 500; trying again may help (ref r1)\n" in out
+    assert "error      provider_error: status 500 (ref r1); trying again may help\n" in out
     assert "usage      1 tokens in, 2 out, 3 in all\n" in out
     assert "attempts   3\n" in out
     assert "thread     t1\n" in out

@@ -23,12 +23,9 @@ from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
 from hayrunner.run_inbox import RunInbox
 from hayrunner.storage.base import ThreadTurn
-from hayrunner_contracts.events import StreamEvent, ToolOutput, Usage
+from hayrunner_contracts.events import REPLY_REJECTED, StreamEvent, ToolOutput, Usage
 
 __all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
-
-REPLY_REJECTED = "reply_rejected"
-"""The `data` that says that the text of a reply does not count."""
 
 
 class DiscardEvents:
