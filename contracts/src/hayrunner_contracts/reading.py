@@ -35,6 +35,8 @@ _DISCONNECTED_PAUSE_S = 0.5
 _LOOKS_BEFORE_DOUBT = 3
 # Without JetStream there are still live events: how long they wait for it after a reconnect.
 _BLIND_AT_MOST_S = 10.0
+# In a cluster the store may be read from a replica that is a moment behind.
+_LOOKS_AFTER_RECONNECT = 3
 
 
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +158,7 @@ class EventReader(_Reader):
         self._cursor = 0  # everything in the stream up to here was fed to the follower
         self._more = False  # there is more to read from the store at once
         self._blind_until = 0.0  # until then, what comes live waits for what is stored
+        self._looks_due = 0  # looks at the store that are to come without a further reason
         self._in_trouble = False
         self._vain_looks = 0
         self._moved = True
@@ -197,6 +200,7 @@ class EventReader(_Reader):
         self._mailbox.clear()
         self._more = True
         self._blind_until = self._now() + _BLIND_AT_MOST_S
+        self._looks_due = _LOOKS_AFTER_RECONNECT
 
     def _feed(self, data: bytes) -> list[tuple[Event, bytes]]:
         try:
@@ -215,7 +219,8 @@ class EventReader(_Reader):
             return True
         if self._blind_until and self._now() > self._blind_until:
             self._blind_until = 0.0
-        if not (self._follower.waiting or self._mailbox.overflowed or self._blind_until):
+        missing = self._follower.waiting or self._mailbox.overflowed
+        if not (missing or self._blind_until or self._looks_due):
             self._in_trouble = False
             return False
         now = self._now()
@@ -270,6 +275,7 @@ class EventReader(_Reader):
                 self._follower.caught_up()
             if self._blind_until == blind_until:
                 self._blind_until = 0.0
+                self._looks_due = max(0, self._looks_due - 1)
             self._look_again_later(_LONGEST_PAUSE_IN_TROUBLE_S)
         self._vain_looks = 0 if ready else self._vain_looks + 1
         if not ready and not self._more:

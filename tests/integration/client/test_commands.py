@@ -92,11 +92,13 @@ async def test_what_cannot_be_stored_in_time_raises(
     server.stop()
     await eventually(lambda: not client.connection.is_connected)
 
+    sending = (
+        client.send_command(run.message_id, Cancel(), timeout=0.5)
+        if what == "command"
+        else client.submit("support", "hi", timeout=0.5)
+    )
     with pytest.raises(ClientTimeout, match="not known to be stored in"):
-        if what == "command":
-            await client.send_command(run.message_id, Cancel(), timeout=0.5)
-        else:
-            await client.submit("support", "hi", timeout=0.5)
+        await sending
 
 
 async def test_a_command_over_a_closed_connection_raises(

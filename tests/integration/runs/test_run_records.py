@@ -159,12 +159,12 @@ async def test_a_run_is_found_whatever_is_left_of_it(nats: Nats) -> None:
     assert statuses == ["queued", "running", "failed", "running", "completed"]
 
 
-CALL = {"tool_call_id": "c1", "tool_name": "refund"}
+CALL: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "refund"}
 INPUT = {"order": 7}
-OTHER = {"tool_call_id": "c2", "tool_name": "refund"}
+OTHER: dict[str, Any] = {"tool_call_id": "c2", "tool_name": "refund"}
 
 
-def asked(call: dict[str, str]) -> list[StreamEvent]:
+def asked(call: dict[str, Any]) -> list[StreamEvent]:
     return [
         ToolCallStart(step=1, **call),
         ToolInputComplete(step=1, tool_input=INPUT, **call),
@@ -172,7 +172,7 @@ def asked(call: dict[str, str]) -> list[StreamEvent]:
     ]
 
 
-async def a_run_that_asks(nats: Nats, *calls: dict[str, str]) -> tuple[str, int]:
+async def a_run_that_asks(nats: Nats, *calls: dict[str, Any]) -> tuple[str, int]:
     """Its id, and the next seq."""
     message_id = await nats.claim("running")
     told = [MessageStart(message_id=message_id, agent="support")]
