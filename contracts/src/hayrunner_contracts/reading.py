@@ -75,13 +75,11 @@ class _Reader:
         self._pause = settings.idle_check_s
 
     async def __aenter__(self) -> Self:
-        """Subscribed, and known to the server to be: what is published from now on arrives."""
+        """Subscribed: what is published, or read from the store, over the same connection from now
+        on comes after that. A flush would say no more: nats-py's PING overtakes what is buffered,
+        and while the connection is away it takes ten seconds."""
         self._check_connection()
         self._subscription = await self._connection.subscribe(self._subject, cb=self._deliver)
-        try:
-            await self._connection.flush()
-        except nats.errors.TimeoutError:
-            pass  # reconnecting: the subscription is repeated, and the store has what was missed
         self._look_at = self._now() + self._pause
         return self
 

@@ -226,6 +226,12 @@ class ScriptedWorker:
             await reply(message, decode_request(message.data))
 
         await self.connection.subscribe(ask(self.namespace, agent), cb=respond)
+        await self.known_to_the_server()
+
+    async def known_to_the_server(self) -> None:
+        """Whatever was subscribed to is. nats-py writes the PING of a flush ahead of what it has
+        buffered; the second one comes after that."""
+        await self.connection.flush()
         await self.connection.flush()
 
 

@@ -148,7 +148,7 @@ async def test_a_batch_that_lost_some_of_its_messages_is_read_on_from_the_loss(
                 return await answers.unsubscribe()
 
     await worker.connection.subscribe("$LOSSY.API.DIRECT.GET.>", cb=relay)
-    await worker.connection.flush()
+    await worker.known_to_the_server()
     client = await connect(settings=ReadSettings(idle_check_s=0.1, api="$LOSSY.API"))
 
     seen = await asyncio.wait_for(wire(client, message_id), 30)
