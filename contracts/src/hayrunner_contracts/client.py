@@ -23,6 +23,7 @@ from hayrunner_contracts.answers import ResponseFormat, answer_schema
 from hayrunner_contracts.arguments import Prompt, RunArguments, compose_request
 from hayrunner_contracts.asking import Asking
 from hayrunner_contracts.commands import RunCommand
+from hayrunner_contracts.contents import Contents
 from hayrunner_contracts.following import Event
 from hayrunner_contracts.reading import EventReader, ReadSettings, ResultReader
 from hayrunner_contracts.replay import NotProvisioned
@@ -75,8 +76,10 @@ class RunClient(AgentClient):
         self._connection = connection
         self._namespace = token("namespace", namespace)
         self._settings = settings or ReadSettings()
-        self._submission = Submission(connection, namespace, api=self._settings.api)
-        self._asking = Asking(connection, namespace, self._submission)
+        api, most = self._settings.api, self._settings.max_blob_bytes
+        self._submission = Submission(connection, namespace, api=api, max_bytes=most)
+        contents = Contents(connection, namespace, api=api, max_bytes=most)
+        self._asking = Asking(connection, namespace, self._submission, contents)
         self._threads = ThreadClient(
             JetStreamThreadStore(connection, namespace, api=self._settings.api)
         )

@@ -1,6 +1,8 @@
 """NATS headers the contract uses: the only place that spells them."""
 
 __all__ = [
+    "BLOB",
+    "BLOB_DIGEST",
     "DEAD_REASON",
     "EXPECTED_LAST_SUBJECT_SEQUENCE",
     "MSG_ID",
@@ -31,3 +33,9 @@ STATUS_CODE = "Hayrunner-Code"
 
 THREAD_STATE = "Hayrunner-Thread"
 """On a record of a thread: where the thread stands after it, as JSON in ASCII."""
+
+BLOB = "Hayrunner-Blob"
+"""The content is the object of this name in the bucket `RUN_BLOBS`; the body is a stub of it."""
+
+BLOB_DIGEST = "Hayrunner-Blob-Digest"
+"""Beside `Hayrunner-Blob`: `SHA-256=` and the content's digest, in URL-safe base64 with padding."""

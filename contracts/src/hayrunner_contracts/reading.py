@@ -10,20 +10,23 @@ missed `run_resumed` need not show as a gap.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Self
 
-import msgspec
 import nats.errors
 from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from hayrunner_contracts.codec import decode_event, decode_result
+from hayrunner_contracts.codec import decode_event, decode_result, encode
+from hayrunner_contracts.contents import Contents
 from hayrunner_contracts.errors import ClientTimeout, error_from_wire
+from hayrunner_contracts.events import UnknownEvent
 from hayrunner_contracts.following import Event, EventFollower, EventsLost
+from hayrunner_contracts.headers import BLOB
 from hayrunner_contracts.mailbox import Mailbox
-from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, StoredSubject
+from hayrunner_contracts.read_settings import ReadSettings
+from hayrunner_contracts.replay import NotProvisioned, Stored, StoredSubject
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import RUN_EVENTS, RUN_RESULTS, events, result
 
@@ -39,23 +42,8 @@ _BLIND_AT_MOST_S = 10.0
 _LOOKS_AFTER_RECONNECT = 3
 
 
-class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client reads runs.
-
-    `idle_check_s`: after so long without an event the store is asked whether one was missed;
-    doubled at every look without a find, up to `longest_idle_check_s`. `buffer_events` and
-    `buffer_bytes`: what one reader holds for a consumer that is slower than the run, and as much
-    again of what comes early; the rest is read from the stream when the consumer gets there.
-    `patience_s`: how long after the end of a run its missing events may still turn up. `api`: the
-    prefix of the JetStream API.
-    """
-
-    idle_check_s: float = 2.0
-    longest_idle_check_s: float = 10.0
-    buffer_events: int = 10_000
-    buffer_bytes: int = 16 * 1024 * 1024
-    patience_s: float = 10.0
-    api: str = JETSTREAM_API
+def _contents(connection: Connection, namespace: str, settings: ReadSettings) -> Contents:
+    return Contents(connection, namespace, api=settings.api, max_bytes=settings.max_blob_bytes)
 
 
 class _Reader:
@@ -128,6 +116,12 @@ class _Reader:
         self._look_at = self._now() + self._pause
 
 
+class _Reference(bytes):
+    """The bytes of an event that has its content elsewhere; the headers say where."""
+
+    headers: Mapping[str, str]
+
+
 class EventReader(_Reader):
     """The events of one run after sequence `after`, in order, each once, until `stream_end`.
 
@@ -153,6 +147,7 @@ class EventReader(_Reader):
         self._follower = EventFollower(
             after, attempt=attempt, hold=settings.buffer_events, hold_bytes=settings.buffer_bytes
         )
+        self._contents = _contents(connection, namespace, settings)
         self._cursor = 0  # everything in the stream up to here was fed to the follower
         self._more = False  # there is more to read from the store at once
         self._blind_until = 0.0  # until then, what comes live waits for what is stored
@@ -175,8 +170,8 @@ class EventReader(_Reader):
         """Yield the events, each with the bytes it came in.
 
         Raises `ClientTimeout` after `timeout` seconds without one, `EventsLost` when some cannot
-        be had any more, the run's error when it failed before its first event, `ConnectionError`
-        when the connection is closed.
+        be had any more, the run's error when it failed before its first event, `StorageFailed`
+        when the content of one cannot be had, `ConnectionError` when the connection is closed.
         """
         follower, mailbox = self._follower, self._mailbox
         while not follower.done:
@@ -184,12 +179,12 @@ class EventReader(_Reader):
             if self._trouble_is_due():
                 ready = await self._look()
             elif not self._blind_until and (message := mailbox.take()) is not None:
-                ready = self._feed(message.data)
+                ready = self._feed(message.data, message.headers)
             else:
                 ready = await self._wait_or_look(timeout)
             for item in ready:
                 self._last_data = item[1]
-                yield item
+                yield await self._whole(item, timeout)
             if ready:
                 self._moved = True
 
@@ -200,12 +195,22 @@ class EventReader(_Reader):
         self._blind_until = self._now() + _BLIND_AT_MOST_S
         self._looks_due = _LOOKS_AFTER_RECONNECT
 
-    def _feed(self, data: bytes) -> list[tuple[Event, bytes]]:
+    async def _whole(self, item: tuple[Event, bytes], timeout: float) -> tuple[Event, bytes]:
+        event, data = item
+        if not isinstance(data, _Reference):
+            return item
+        event = await self._contents.event(event, data.headers, timeout)
+        return event, event.raw if isinstance(event, UnknownEvent) else encode(event)
+
+    def _feed(self, data: bytes, headers: Mapping[str, str] | None) -> list[tuple[Event, bytes]]:
         try:
             event = decode_event(data)
         except ValueError:
             return []  # no event: somebody else's message. A missing event shows as a gap.
         follower = self._follower
+        if headers is not None and BLOB in headers:
+            data = _Reference(data)
+            data.headers = headers
         ready = follower.take(event, data)
         if follower.dropped or follower.misled:
             follower.dropped, self._mailbox.overflowed = False, True
@@ -263,7 +268,7 @@ class EventReader(_Reader):
         ready: list[tuple[Event, bytes]] = []
         refused = self._follower.refused
         for stored in batch:
-            ready += self._feed(stored.data)
+            ready += self._feed(stored.data, stored.headers)
             if self._follower.refused > refused:
                 self._more = False
                 break
@@ -321,7 +326,7 @@ class EventReader(_Reader):
         if last is None:
             self._raise_if_nothing_is_left()
             return []
-        ready = self._feed(last.data)
+        ready = self._feed(last.data, last.headers)
         if ready or last.sequence <= self._cursor or self._follower.done:
             return ready
         # Events that were published a second time stand behind later ones in the stream, so the
@@ -384,21 +389,24 @@ class ResultReader(_Reader):
     ) -> None:
         super().__init__(connection, RUN_RESULTS, result(namespace, message_id), settings)
         self._message_id = message_id
+        self._contents = _contents(connection, namespace, settings)
 
     async def read(self, timeout: float) -> RunResult:
-        """Wait for the result; `ClientTimeout` after `timeout` seconds."""
+        """Wait for the result; `ClientTimeout` after `timeout` seconds, `StorageFailed` where it
+        is kept elsewhere and cannot be had."""
         end = self._now() + timeout
         while True:
             message = self._mailbox.take()
-            data = message.data if message is not None else await self._look_if_due()
-            if data is not None:
-                return decode_result(data)
+            found = message if message is not None else await self._look_if_due()
+            if found is not None:
+                left = max(0.1, end - self._now())
+                return await self._contents.result(found.data, found.headers, left)
             now = self._now()
             if now >= end:
                 raise ClientTimeout(f"no result of run {self._message_id} within {timeout:g} s")
             await self._mailbox.wait(min(end, self._look_at) - now)
 
-    async def _look_if_due(self) -> bytes | None:
+    async def _look_if_due(self) -> Stored | None:
         self._check_connection()
         if self._now() < self._look_at:
             return None
@@ -412,7 +420,7 @@ class ResultReader(_Reader):
             # Policy: the store cannot be read just now; look again later, within the timeout.
             stored = None
         if stored is not None:
-            return stored.data
+            return stored
         self._pause = max(self._pause, self._settings.idle_check_s / 2)
         self._look_again_later(self._settings.longest_idle_check_s)
         return None

@@ -42,8 +42,8 @@ class NotProvisioned(UnknownAgent):
 
 
 class Stored(NamedTuple):
-    """One stored message: its sequence number in the stream, its bytes, and its headers where it
-    was read by a direct get."""
+    """One stored message: its sequence number in the stream, its bytes, and its headers, which
+    after a direct get have the server's own too."""
 
     sequence: int
     data: bytes
@@ -81,10 +81,14 @@ class StoredSubject:
             return await self._get(otherwise)
         return _stored(reply.data, reply.headers or {})
 
+    async def newest(self) -> Stored | None:
+        """The last message, if there is any, asked of the stream's leader: what is read by a
+        direct get may come from a replica that is behind it."""
+        return await self._get({"last_by_subj": self._subject})
+
     async def last_sequence(self) -> int:
-        """The sequence number of the last message, 0 where there is none. Asked of the stream's
-        leader: what is read by a direct get may come from a replica that is behind it."""
-        last = await self._get({"last_by_subj": self._subject})
+        """The sequence number of `newest`, 0 where there is none."""
+        last = await self.newest()
         return 0 if last is None else last.sequence
 
     async def after(self, sequence: int) -> tuple[list[Stored], bool]:
@@ -159,7 +163,8 @@ class StoredSubject:
                 return None
             raise nats.errors.Error(f"JetStream error {error.get('err_code')}")
         message = answer["message"]
-        return Stored(message["seq"], base64.b64decode(message.get("data", "")))
+        data = base64.b64decode(message.get("data", ""))
+        return Stored(message["seq"], data, _read_headers(message.get("hdrs", "")))
 
 
 def _stored(data: bytes, headers: Mapping[str, str]) -> Stored | None:
@@ -171,3 +176,10 @@ def _stored(data: bytes, headers: Mapping[str, str]) -> Stored | None:
     if status in ("204", "404"):
         return None
     raise nats.errors.Error(f"JetStream answered a direct get with status {status}")
+
+
+def _read_headers(encoded: str) -> Mapping[str, str]:
+    """The headers of a message that came as JSON: a version line, then one line each."""
+    _, *lines = base64.b64decode(encoded).decode(errors="replace").split("\r\n")
+    pairs = (line.partition(":") for line in lines if line)
+    return {name: value.strip() for name, _, value in pairs}

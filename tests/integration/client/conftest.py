@@ -31,6 +31,7 @@ from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import (
     AGENT_REQUESTS,
+    RUN_BLOBS_BUCKET,
     RUN_COMMANDS,
     RUN_EVENTS,
     RUN_RESULTS,
@@ -120,6 +121,7 @@ class ScriptedWorker:
 
     async def create_streams(self, **requests_limits: Any) -> None:
         await self.create_events_stream()
+        await self.jetstream.create_object_store(RUN_BLOBS_BUCKET)
         await self.jetstream.add_stream(
             StreamConfig(name=RUN_COMMANDS, subjects=["runs.*.*.commands"], allow_direct=True)
         )

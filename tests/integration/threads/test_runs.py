@@ -38,6 +38,14 @@ async def finished(client: RunClient, message_id: str) -> RunResult:
     return await client.result(message_id, timeout=20)
 
 
+async def test_large_turns_are_remembered(serve: Serve, client: RunClient, echo: Echo) -> None:
+    large = "x" * 1_500_000
+    await serve()
+    assert await client.run("support", large, thread_id="t") == f"re: {large}"
+    assert await client.run("support", "two", thread_id="t") == "re: two"
+    assert echo.seen["two"] == [[large, f"re: {large}", "two"]]
+
+
 async def test_two_workers_go_on_with_one_conversation(
     serve: Serve, client: RunClient, echo: Echo
 ) -> None:

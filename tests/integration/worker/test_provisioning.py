@@ -17,6 +17,8 @@ STREAMS = [
     "AGENT_REQUESTS",
     "DEAD_RUNS",
     "KV_RUNS",
+    "OBJ_RUN_BLOBS",
+    "OBJ_THREAD_BLOBS",
     "RUN_COMMANDS",
     "RUN_EVENTS",
     "RUN_RESULTS",

@@ -61,6 +61,10 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(default=30.0, ge=0)
     """Seconds that running runs may go on after SIGTERM."""
     max_request_bytes: int = Field(default=900_000, ge=1_000)
+    """Of a request that comes in one message."""
+    max_blob_bytes: int = Field(default=32 * 1024 * 1024, ge=1_000)
+    """Of a request, an event or a result that is too large for one message and goes by way of
+    the object store."""
 
     max_queue: int = Field(default=10_000, ge=1)
     """Requests that may wait, over all agents; further ones are refused when published."""

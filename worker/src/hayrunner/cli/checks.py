@@ -160,6 +160,11 @@ async def _check_permissions(
         subjects.result(namespace, run_id),
         commands,
         subjects.thread(namespace, run_id),
+        *(
+            f"$O.{bucket}.{part}.{run_id}"
+            for bucket in (subjects.RUN_BLOBS_BUCKET, subjects.THREAD_BLOBS_BUCKET)
+            for part in "CM"
+        ),
         *(subjects.requests(namespace, agent) for agent in agents),
     ]
     subscribed = [commands, holds, *(subjects.ask(namespace, agent) for agent in agents)]

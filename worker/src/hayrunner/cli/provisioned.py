@@ -28,6 +28,8 @@ class Inventory:
         streams = [str(config.name) for config in stream_configs(settings)]
         self._streams = {f"stream {name}": name for name in streams}
         self._streams[f"bucket {subjects.RUNS_BUCKET}"] = _RUNS_STREAM
+        for bucket in (subjects.RUN_BLOBS_BUCKET, subjects.THREAD_BLOBS_BUCKET):
+            self._streams[f"bucket {bucket}"] = f"OBJ_{bucket}"
         self._consumers = {
             f"consumer of {agent}": _consumer(settings.namespace, agent) for agent in agents
         }

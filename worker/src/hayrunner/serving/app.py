@@ -201,7 +201,13 @@ class Worker:
         nc = await self._broker.connect()
         self._link.bind(nc)
         self._spawn(self._link.watch(), "watch connection")
-        bus = Bus(nc=nc, js=nc.jetstream(), link=self._link, namespace=self.settings.namespace)
+        bus = Bus(
+            nc=nc,
+            js=nc.jetstream(),
+            link=self._link,
+            namespace=self.settings.namespace,
+            max_blob_bytes=self.settings.max_blob_bytes,
+        )
         await provisioned(bus, self.settings, self.registry)
         self._parts = await build_parts(
             bus, self.settings, self.registry, self.metrics, publisher=self._publisher

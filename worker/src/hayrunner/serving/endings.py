@@ -12,6 +12,7 @@ only what is missing of 4 and 5 is done; without, the run starts over.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hayrunner.adapters.outcome import RunOutcome
@@ -20,6 +21,7 @@ from hayrunner.serving.claims import Claim, Claims
 from hayrunner.serving.results import RunFacts, make_result, store_result
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
 from hayrunner_contracts import subjects
+from hayrunner_contracts.errors import PayloadTooLarge, StorageFailed
 from hayrunner_contracts.results import RunResult
 
 __all__ = ["PATIENCE_S", "complete_stored", "uninterrupted", "write_end"]
@@ -41,7 +43,12 @@ async def write_end(
     """Steps 1 to 5 without the ack. `ClaimLost` where another worker has the run by now,
     `nats.errors.Error` where NATS stays away."""
     await claims.finishing(claim, patience_s=PATIENCE_S)
-    await publisher.verify(patience_s=PATIENCE_S)
+    try:
+        await publisher.verify(patience_s=PATIENCE_S)
+    except (PayloadTooLarge, StorageFailed) as error:
+        # An event had to be left out, and the run was over before it could be told.
+        outcome = replace(outcome, status="failed", answer=None, error=error.to_wire())
+        await publisher.verify(patience_s=PATIENCE_S)
     wanted = make_result(facts, outcome, last_seq=publisher.last_seq + 1)
     result = await store_result(bus, wanted, patience_s=PATIENCE_S)
     await publisher.end(patience_s=PATIENCE_S)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from nats.errors import Error as NatsError
 
 from hayrunner.adapters.outcome import RunOutcome, RunParked
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claim, ClaimLost, Claims, is_final
 from hayrunner.serving.commands import CommandInbox
@@ -211,6 +212,7 @@ class Execution:
             stored=stored,
             may_go_on=may_go_on,
             on_repair=self.metrics.events_repaired,
+            blobs=Blobs(self.bus).of(held.claim.message_id),
         )
 
     async def _hand_back(self, claim: Claim) -> None:

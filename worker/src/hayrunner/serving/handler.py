@@ -8,6 +8,7 @@ from nats.errors import Error as NatsError
 
 from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.serving.admission import Admission
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.claims import Claim, ClaimLost
 from hayrunner.serving.dead_letters import DeadLetters
 from hayrunner.serving.deliveries import Delivery
@@ -22,7 +23,6 @@ from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
     deadline_of,
-    decode_request,
     peek_message_id,
 )
 from hayrunner_contracts.errors import RunError, RunFailure
@@ -44,6 +44,7 @@ class Handler:
     execution: Execution
     dead_letters: DeadLetters
     metrics: Metrics
+    blobs: Blobs
     limits: RequestLimits = field(default_factory=RequestLimits)
 
     async def handle(self, delivery: Delivery) -> None:
@@ -73,7 +74,9 @@ class Handler:
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
-            request = decode_request(delivery.data, limits=self.limits)
+            request = await self.blobs.decode_request(
+                delivery.data, delivery.headers, limits=self.limits
+            )
         except RunError as error:
             await self.give_up(delivery, error.to_wire())
             return

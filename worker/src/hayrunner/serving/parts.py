@@ -73,6 +73,7 @@ async def build_parts(
     """Everything, wired and not yet started."""
     agents = list(registry.names())
     limits = RequestLimits(max_bytes=settings.max_request_bytes)
+    blobs = Blobs(bus)
     bucket = await bus.js.key_value(subjects.RUNS_BUCKET)
     claims = Claims(bucket, namespace=settings.namespace, worker=settings.worker_id)
     holdings = Holdings(claims)
@@ -102,6 +103,7 @@ async def build_parts(
         ),
         dead_letters=DeadLetters(bus, metrics),
         metrics=metrics,
+        blobs=blobs,
         limits=limits,
     )
     intake = Intake(
@@ -126,6 +128,7 @@ async def build_parts(
             slots=slots,
             holdings=holdings,
             metrics=metrics,
+            blobs=blobs,
             limits=limits,
         ),
         sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),

@@ -29,6 +29,7 @@ from hayrunner_contracts import subjects
 
 __all__ = [
     "DELIVERIES_BEYOND_ATTEMPTS",
+    "blob_configs",
     "check_provisioned",
     "consumer_config",
     "ensure_consumer",
@@ -103,6 +104,31 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
     ]
 
 
+def blob_configs(settings: Settings) -> list[StreamConfig]:
+    """The streams under the object stores: what is too large for a message of a run, and of a
+    thread, kept as long as results and as threads."""
+    return [
+        _blob_config(settings, subjects.RUN_BLOBS_BUCKET, settings.results_max_age_s),
+        _blob_config(settings, subjects.THREAD_BLOBS_BUCKET, settings.threads_max_age_s),
+    ]
+
+
+def _blob_config(settings: Settings, bucket: str, max_age_s: float) -> StreamConfig:
+    """As every NATS client makes one."""
+    return StreamConfig(
+        name=f"OBJ_{bucket}",
+        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType(settings.storage),
+        num_replicas=settings.replicas,
+        max_age=max_age_s,
+        duplicate_window=min(_DUPLICATE_WINDOW_S, max_age_s or _DUPLICATE_WINDOW_S),
+        discard=DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+    )
+
+
 def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
     """The durable pull consumer of one agent's requests."""
     return ConsumerConfig(
@@ -118,7 +144,7 @@ def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
 async def provision(js: JetStreamContext, settings: Settings, agents: Iterable[str]) -> None:
     """Make everything be as the settings say. `ConfigurationError` where that would lose data
     or the server refuses."""
-    for config in stream_configs(settings):
+    for config in [*stream_configs(settings), *blob_configs(settings)]:
         await _ensure_stream(js, config)
     await _ensure_bucket(js, settings)
     await _ensure_commands_consumer(js, settings)
@@ -130,7 +156,8 @@ async def check_provisioned(
     js: JetStreamContext, settings: Settings, agents: Iterable[str]
 ) -> None:
     """`ConfigurationError` naming the first thing that is not there."""
-    for name in [*(str(config.name) for config in stream_configs(settings)), _RUNS_STREAM]:
+    configs = [*stream_configs(settings), *blob_configs(settings)]
+    for name in [*(str(config.name) for config in configs), _RUNS_STREAM]:
         try:
             await js.stream_info(name)
         except NotFoundError:
@@ -268,6 +295,7 @@ _COMPARED = (
     "discard",
     "max_age",
     "max_msgs_per_subject",
+    "allow_rollup_hdrs",
     "allow_direct",
     "duplicate_window",
 )

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from nats.aio.client import Client
@@ -11,6 +12,7 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
+from hayrunner.serving.blobs import RunBlobs
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
 from hayrunner.serving.stored import (
@@ -32,6 +34,8 @@ from hayrunner_contracts.events import (
 
 __all__ = ["RunPublisher", "StoredRun", "read_stored_run"]
 
+_NO_HEADERS: dict[str, str] = {}
+_REFERENCE = (headers.BLOB, headers.BLOB_DIGEST)
 _KEPT_EVENTS = 4_096
 _KEPT_BYTES = 4 * 1024 * 1024
 _CONFIRM_TRIES = 3
@@ -46,6 +50,25 @@ class _Seq(msgspec.Struct):
 
 
 _SEQ = msgspec.json.Decoder(_Seq)
+
+
+class _Said(NamedTuple):
+    """What was published as one event: the bytes, and the reference of a stub."""
+
+    data: bytes
+    headers: dict[str, str] = _NO_HEADERS
+
+    @classmethod
+    def of(cls, data: bytes, sent_with: dict[str, str]) -> "_Said":
+        """What the stream holds, without the headers that are not the event's."""
+        reference = {name: sent_with[name] for name in _REFERENCE if name in sent_with}
+        return cls(data, reference or _NO_HEADERS)
+
+    def as_number(self, seq: int) -> "_Said":
+        """The same, under another number. What it refers to keeps the old one: the message's
+        counts."""
+        event = msgspec.structs.replace(decode_event(self.data), seq=seq)
+        return _Said(encode(event), self.headers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +135,7 @@ class RunPublisher(EventPublisher):
         may_go_on: Callable[[], Awaitable[bool]] | None = None,
         on_repair: Callable[[int], None] | None = None,
         send: Send | None = None,
+        blobs: RunBlobs | None = None,
     ) -> None:
         more = {} if may_go_on is None else {"may_go_on": may_go_on}
         super().__init__(
@@ -120,6 +144,7 @@ class RunPublisher(EventPublisher):
             subjects.events(namespace, message_id),
             first_seq=1 if stored is None else stored.last_seq + 1,
             send=send,
+            blobs=blobs,
             **more,
         )
         self._js = js
@@ -132,7 +157,7 @@ class RunPublisher(EventPublisher):
         """The last message of another attempt, by its sequence in the stream."""
         self._go_on_after(stored)
         self._from_sequence = 1
-        self._kept: list[bytes] = []
+        self._kept: list[_Said] = []
         self._kept_from = 1
         self._kept_bytes = 0
 
@@ -250,15 +275,15 @@ class RunPublisher(EventPublisher):
             )
             self._counted += 1
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes, headers: dict[str, str] | None) -> None:
         if not self._kept:
             self._kept_from = self._next - 1
-        self._kept.append(data)
+        self._kept.append(_Said(data, headers or _NO_HEADERS))
         self._kept_bytes += len(data)
         self._counted += 1
 
     def _take_back(self) -> None:
-        self._kept_bytes -= len(self._kept.pop())
+        self._kept_bytes -= len(self._kept.pop().data)
         self._counted -= 1
 
     async def _sent(self) -> None:
@@ -291,26 +316,27 @@ class RunPublisher(EventPublisher):
 
     async def _repair(self) -> bool:
         """Publish again what the stream lacks; whether it lacked nothing."""
-        stored: dict[int, bytes] = {}
+        stored: dict[int, _Said] = {}
         async for message in messages_of(
             self._nc, subjects.RUN_EVENTS, self.subject, start=self._from_sequence
         ):
             # Consumers go by the first one of a number.
-            stored.setdefault(_SEQ.decode(message.data).seq, message.data)
+            said = _Said.of(message.data, message.headers)
+            stored.setdefault(_SEQ.decode(message.data).seq, said)
         # What is older than the oldest one stored was not lost, it went by age.
         oldest = min(stored, default=0)
         kept = list(enumerate(self._kept, start=self._kept_from))
-        foreign = any(stored.get(seq, data) != data for seq, data in kept)
+        foreign = any(stored.get(seq, ours) != ours for seq, ours in kept)
         if foreign or max(stored, default=0) >= self._next:
             await self._say_again(stored)
             return False
-        missing = [(seq, data) for seq, data in kept if seq not in stored and seq > oldest]
-        for seq, data in missing:
+        missing = [(seq, ours) for seq, ours in kept if seq not in stored and seq > oldest]
+        for seq, ours in missing:
             await store(
                 self._js,
                 self.subject,
-                data,
-                headers={headers.MSG_ID: f"{self._message_id}.again.{seq}"},
+                ours.data,
+                headers={**ours.headers, headers.MSG_ID: f"{self._message_id}.again.{seq}"},
                 patience_s=0,
             )
         if missing:
@@ -321,7 +347,7 @@ class RunPublisher(EventPublisher):
         self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
         return True
 
-    async def _say_again(self, stored: dict[int, bytes]) -> None:
+    async def _say_again(self, stored: dict[int, "_Said"]) -> None:
         """An earlier attempt, stopped and woken again, spoke under our numbers: what came since
         the last look is void, and what is kept of it is told anew, under numbers of its own."""
         void_after = self._kept_from - 1
@@ -330,19 +356,19 @@ class RunPublisher(EventPublisher):
             tuple(seq for seq in range(self._kept_from, top) if seq not in stored), 0
         )
         resumed = RunResumed(seq=top + 1, attempt=self._attempt, discard_after=void_after)
-        again = [resumed, *(decode_event(data) for data in self._kept)]
-        self._kept = [
-            encode(msgspec.structs.replace(event, seq=seq))
-            for seq, event in enumerate(again, start=top + 1)
-        ]
+        again = [_Said(encode(resumed)), *self._kept]
+        self._kept = [ours.as_number(seq) for seq, ours in enumerate(again, start=top + 1)]
         self._kept_from = top + 1
         self._next = top + 1 + len(self._kept)
-        for seq, data in enumerate(self._kept, start=self._kept_from):
+        for seq, ours in enumerate(self._kept, start=self._kept_from):
             await store(
                 self._js,
                 self.subject,
-                data,
-                headers={headers.MSG_ID: f"{self._message_id}.anew.{self._attempt}.{seq}"},
+                ours.data,
+                headers={
+                    **ours.headers,
+                    headers.MSG_ID: f"{self._message_id}.anew.{self._attempt}.{seq}",
+                },
                 patience_s=_ANEW_PATIENCE_S,
             )
         self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
