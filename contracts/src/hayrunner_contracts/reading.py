@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Self
 
-import msgspec
 import nats.errors
 from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
@@ -23,7 +22,8 @@ from hayrunner_contracts.codec import decode_event, decode_result
 from hayrunner_contracts.errors import ClientTimeout, error_from_wire
 from hayrunner_contracts.following import Event, EventFollower, EventsLost
 from hayrunner_contracts.mailbox import Mailbox
-from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, StoredSubject
+from hayrunner_contracts.read_settings import ReadSettings
+from hayrunner_contracts.replay import NotProvisioned, StoredSubject
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import RUN_EVENTS, RUN_RESULTS, events, result
 
@@ -37,25 +37,6 @@ _LOOKS_BEFORE_DOUBT = 3
 _BLIND_AT_MOST_S = 10.0
 # In a cluster the store may be read from a replica that is a moment behind.
 _LOOKS_AFTER_RECONNECT = 3
-
-
-class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client reads runs.
-
-    `idle_check_s`: after so long without an event the store is asked whether one was missed;
-    doubled at every look without a find, up to `longest_idle_check_s`. `buffer_events` and
-    `buffer_bytes`: what one reader holds for a consumer that is slower than the run, and as much
-    again of what comes early; the rest is read from the stream when the consumer gets there.
-    `patience_s`: how long after the end of a run its missing events may still turn up. `api`: the
-    prefix of the JetStream API.
-    """
-
-    idle_check_s: float = 2.0
-    longest_idle_check_s: float = 10.0
-    buffer_events: int = 10_000
-    buffer_bytes: int = 16 * 1024 * 1024
-    patience_s: float = 10.0
-    api: str = JETSTREAM_API
 
 
 class _Reader:

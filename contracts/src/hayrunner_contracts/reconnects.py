@@ -1,8 +1,8 @@
 """Waiting for an answer, but not on a connection that is gone."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 import nats.errors
 from nats.aio.client import Client as Connection
@@ -15,7 +15,7 @@ CHECK_S = 0.25
 T = TypeVar("T")
 
 
-async def unless_reconnected(connection: Connection, work: Coroutine[Any, Any, T]) -> T:
+async def unless_reconnected(connection: Connection, work: Awaitable[T]) -> T:
     """What `work` gives. `nats.errors.TimeoutError` once the connection that it was begun on was
     replaced: its answer went to the old one, or was never asked for. `work` must be safe to do
     again."""
