@@ -25,6 +25,7 @@ STATUSES = ("queued", "running", "waiting", "finishing", *FINAL)
 
 _RUNS_STREAM = f"KV_{subjects.RUNS_BUCKET}"
 _LIST_TIMEOUT_S = 5.0
+_RESULT_TIMEOUT_S = 10.0
 _READ_AT_LEAST, _READ_AT_MOST = 4, 32
 _STREAM_NOT_FOUND = 10059
 
@@ -91,6 +92,7 @@ class RunRecords:
     """The runs of a client's namespace. `ConfigurationError` where nothing was ever set up."""
 
     def __init__(self, client: RunClient) -> None:
+        self._client = client
         self._connection = client.connection
         self._jetstream = client.connection.jetstream()
         self._namespace = client.namespace
@@ -161,8 +163,10 @@ class RunRecords:
 
     async def _result(self, message_id: str) -> RunResult | None:
         subject = subjects.result(self._namespace, message_id)
-        stored = await self._last(subjects.RUN_RESULTS, subject)
-        return None if not stored else decode_result(stored)
+        if not await self._last(subjects.RUN_RESULTS, subject):
+            return None
+        # Read as every client reads it: what is stored may be only a reference.
+        return await self._client.result(message_id, timeout=_RESULT_TIMEOUT_S)
 
     async def _message(self, message_id: str) -> MessageBuilder:
         subject = subjects.events(self._namespace, message_id)
