@@ -1,6 +1,7 @@
 """Stream events: what a run publishes while it goes on, one message each.
 
-`seq` counts from 1 without gaps within one message id; the worker's publisher sets it when it
+`seq` counts from 1 without gaps within one message id, a `run_resumed` aside, which may count back
+to what is stored; the worker's publisher sets it when it
 publishes, so an event that never left a process has 0. `step` counts model calls from 1 and is
 there where an event belongs to one. A field that is None is left out of the JSON.
 
@@ -198,8 +199,9 @@ class Suggestion(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class RunResumed(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """Another worker took the run over. Events with a `seq` above `discard_after` and below this
-    one belong to a step that was interrupted: they are void."""
+    """Another worker took the run over. Events with a `seq` above `discard_after` that came before
+    this one belong to a step that was interrupted: they are void, also where their `seq` is above
+    this one's."""
 
     attempt: int
     discard_after: int

@@ -22,6 +22,7 @@ from hayrunner_contracts.errors import (
     UnknownAgent,
 )
 from hayrunner_contracts.headers import MSG_ID
+from hayrunner_contracts.reconnects import unless_reconnected
 from hayrunner_contracts.references import BlobReference, new_blob_name, request_stub
 from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned
 from hayrunner_contracts.requests import RunRequest
@@ -52,11 +53,11 @@ _RETRY_PAUSE_S = 0.25
 
 _STREAM_NOT_FOUND = 10059
 _MESSAGE_TOO_LARGE = 10054
-# A cluster that is busy with itself: it has no leader just now, or an earlier try of this very
-# message is on its way between the servers.
-_PASSING = (10008, 10158)
 # A stream at its limit that discards new messages answers "store failed" (10077) with code 503.
 _UNAVAILABLE = 503
+# A cluster between two leaders, a stream that is being recovered, an earlier try of this very
+# message on its way between the servers: over in a moment.
+_IN_TRANSITION = (10008, 10118, 10158)
 
 
 class Submission:
@@ -194,15 +195,15 @@ class Submission:
         why = "no acknowledgement"
         while (left := end - loop.time()) > 0:
             try:
-                return await attempt(left)
+                return await unless_reconnected(self._connection, attempt(left))
             except nats.js.errors.NoStreamResponseError:
                 # Nobody takes the subject: no such stream, or one that is just coming back.
                 await self._check_stream(stream)
                 why = "nothing answers; is JetStream enabled?"
             except nats.js.errors.APIError as error:
-                if error.err_code not in _PASSING:
+                if error.err_code not in _IN_TRANSITION:
                     raise _refusal(error) from error
-                why = "JetStream has no leader, or is busy with this very message"
+                why = "JetStream is not available just now"
             except (
                 nats.errors.ConnectionClosedError,
                 nats.errors.ConnectionDrainingError,
@@ -211,7 +212,9 @@ class Submission:
             except (TimeoutError, nats.errors.OutboundBufferLimitError):
                 pass  # it may have been stored: again with the same id
             await asyncio.sleep(min(_RETRY_PAUSE_S, max(0.0, end - loop.time())))
-        raise ClientTimeout(f"not stored in {stream} within {timeout:g} s: {why}")
+        raise ClientTimeout(
+            f"not known to be stored in {stream} within {timeout:g} s: {why}; it may still be"
+        )
 
     async def _check_stream(self, stream: str) -> None:
         try:
