@@ -223,6 +223,8 @@ class Worker:
     async def _after_broker(self) -> None:
         """Subscribers are there: make sure that the server knows, then take requests."""
         assert self._parts is not None
+        # Twice: the client's PING overtakes what it has buffered, and the second cannot.
+        await self._parts.bus.nc.flush()
         await self._parts.bus.nc.flush()
         self._spawn(self._parts.heartbeat.run(), "heartbeat")
         self._spawn(self._parts.sweeper.run(), "sweeper")
