@@ -81,6 +81,9 @@ class Settings(BaseSettings):
     content_telemetry: Literal["never", "per_run"] = "per_run"
     log_format: Literal["json", "console"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_trusted: str = ""
+    """Loggers, separated by commas, whose messages and arguments may be shown: those of your own
+    tools, where you know what they say. Of all others only what is written into their code is."""
 
     openai_api_key: SecretStr | None = Field(
         default=None, validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key")
@@ -89,6 +92,11 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url")
     )
     model: str | None = None
+
+    @property
+    def trusted_loggers(self) -> list[str]:
+        """The names in `log_trusted`."""
+        return [name.strip() for name in self.log_trusted.split(",") if name.strip()]
 
     @property
     def servers(self) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import with_text
 from hayrunner.adapters.documents import with_documents
 from hayrunner.adapters.hook_chain import MergedPatch
+from hayrunner.adapters.metering import count_tokens, metered
 from hayrunner.adapters.parameters import (
     answer_choice_parameter,
     check_tool_choice,
@@ -81,6 +83,7 @@ async def call_model(
     run.new_messages.append(reply)
     if normalizer.usage is not None:
         run.spend(normalizer.usage)
+        count_tokens(run, prepared.generator, prepared.inputs)
     if run.hooks.watches_deltas:
         await _told_late(run, shown, events)
     else:
@@ -239,6 +242,7 @@ def _streams(kind: type[Any]) -> bool:
     return "streaming_callback" in inspect.signature(kind.run).parameters
 
 
+@metered
 async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     try:
         if not callable(getattr(generator, "run_async", None)):
@@ -298,6 +302,8 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     # A closure and a coroutine function: Haystack deep-copies bound methods and callable objects
     # on their way through a pipeline, and their chunks are lost.
     async def on_chunk(chunk: StreamingChunk) -> None:
+        if run.first_chunk_at is None:
+            run.first_chunk_at = time.perf_counter()
         if run.delta_error is None:
             await emit(feed(chunk))
 
@@ -307,6 +313,8 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
         add_text = run.normalizer.add_text
 
         async def on_text(text: str) -> None:
+            if run.first_chunk_at is None:
+                run.first_chunk_at = time.perf_counter()
             if (event := add_text(text)) is not None:
                 await straight(event)
 

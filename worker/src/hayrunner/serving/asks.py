@@ -22,8 +22,10 @@ from hayrunner.serving.publisher import EventPublisher
 from hayrunner.serving.results import RunFacts, fit, make_result, result_limit
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.serving.slots import Slots
+from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.model_meter import counting
 from hayrunner_contracts.codec import (
     RequestLimits,
     deadline_of,
@@ -74,6 +76,10 @@ class Asks:
         return set(self._running)
 
     async def _answer(self, message: Msg, agent: str) -> None:
+        with bound(agent=agent), counting(self.metrics):
+            await self._answered(message, agent)
+
+    async def _answered(self, message: Msg, agent: str) -> None:
         taken = False
         try:
             if self.draining or not self.slots.try_run():
@@ -102,6 +108,7 @@ class Asks:
             await self._refuse(message, agent, error.to_wire())
             return
         message_id = request.message_id or new_message_id()
+        bind(message_id=message_id, attempt=1)
         facts = _facts(request, agent, message_id, requested_at)
         publisher = EventPublisher(self.bus.nc, self.bus.link, message.reply)
         streams = request.mode == "stream"

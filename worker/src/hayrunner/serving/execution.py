@@ -17,8 +17,10 @@ from hayrunner.serving.endings import complete_stored, uninterrupted, write_end
 from hayrunner.serving.holdings import HeldRun, Holdings
 from hayrunner.serving.results import RunFacts, stored_result
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
+from hayrunner.telemetry.log_fields import bind
 from hayrunner.telemetry.logs import get_logger
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.model_meter import counting
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import RunFailure
 
@@ -69,10 +71,13 @@ class Execution:
         assert task is not None
         held = HeldRun(claim=claim, delivery=delivery, end_here=lambda: _cancel(task))
         self.holdings.add(held)
+        bind(message_id=facts.message_id, attempt=claim.attempt)
+        _log.debug("attempt begun")
         started = time.time()
         self.metrics.run_started(facts.agent, queue_wait_s=started - delivery.requested_at)
         try:
-            await self._attempt(held, facts, drive, outcome)
+            with counting(self.metrics):
+                await self._attempt(held, facts, drive, outcome)
         except asyncio.CancelledError:
             if held.lost:
                 # This cancel was ours: the claim is gone, and there is nothing to hand back.
@@ -137,11 +142,10 @@ class Execution:
         self.metrics.run_ended(facts.agent, outcome=result.status, error_code=code)
         _log.info(
             "run ended",
-            agent=facts.agent,
-            message_id=facts.message_id,
-            status=result.status,
+            outcome=result.status,
             error_code=code,
             attempts=facts.attempts,
+            model_calls=result.model_calls,
         )
 
     async def _was_ended(self, held: HeldRun) -> bool:
@@ -170,6 +174,7 @@ class Execution:
             stored=stored,
             may_go_on=may_go_on,
             on_repair=self.metrics.events_repaired,
+            on_stored=self.metrics.event_stored,
         )
 
     async def _hand_back(self, claim: Claim) -> None:

@@ -16,6 +16,7 @@ from hayrunner.serving.execution import Execution
 from hayrunner.serving.failures import failed, failure
 from hayrunner.serving.results import RunFacts
 from hayrunner.serving.served import AgentRegistry
+from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
 from hayrunner_contracts import subjects
@@ -51,6 +52,10 @@ class Handler:
         the request was put back by then."""
         if delivery.times_delivered > 1:
             self.metrics.redelivered(delivery.agent)
+        with bound(agent=delivery.agent):
+            await self._settle(delivery)
+
+    async def _settle(self, delivery: Delivery) -> None:
         try:
             await self._handle(delivery)
         except ClaimLost:
@@ -78,6 +83,7 @@ class Handler:
             await self.give_up(delivery, error.to_wire())
             return
         message_id = request.message_id or _derived(delivery)
+        bind(message_id=message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is None:
             return
@@ -100,9 +106,14 @@ class Handler:
 
     async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         """A request that nobody can run: dead letter, then its failed result, then the ack."""
+        with bound(agent=delivery.agent):
+            await self._give_up(delivery, cause)
+
+    async def _give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         outcome = failed(cause)
         await self._bury(delivery, outcome)
         message_id = peek_message_id(delivery.data) or _derived(delivery)
+        bind(message_id=message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is not None:
             facts = _facts(None, delivery, message_id, admitted.claim.record.counted_attempts)

@@ -19,7 +19,9 @@ def run_worker(settings: Settings, registry: AgentRegistry) -> None:
 
     Raises what `Worker.serve` raises.
     """
-    set_up_logs(form=settings.log_format, level=settings.log_level)
+    set_up_logs(
+        form=settings.log_format, level=settings.log_level, trusted=settings.trusted_loggers
+    )
     _spare_the_collector()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve_until_signalled(Worker(settings, registry)))

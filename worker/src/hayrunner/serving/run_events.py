@@ -93,6 +93,7 @@ class RunPublisher(EventPublisher):
         stored: StoredRun | None = None,
         may_go_on: Callable[[], Awaitable[bool]] | None = None,
         on_repair: Callable[[int], None] | None = None,
+        on_stored: Callable[[float], None] | None = None,
         send: Send | None = None,
     ) -> None:
         more = {} if may_go_on is None else {"may_go_on": may_go_on}
@@ -108,6 +109,7 @@ class RunPublisher(EventPublisher):
         self._message_id = message_id
         self._stored = stored
         self._on_repair = on_repair
+        self._on_stored = on_stored
         self._counted = 0 if stored is None else stored.count
         """How many messages the subject has to hold."""
         self._from_sequence = 1
@@ -159,6 +161,7 @@ class RunPublisher(EventPublisher):
 
     async def _publish_acked(self, event: StreamEvent, *, mark: str, patience_s: float) -> None:
         event = msgspec.structs.replace(event, seq=self._next)
+        began = time.monotonic()
         ack = await store(
             self._js,
             self.subject,
@@ -166,6 +169,8 @@ class RunPublisher(EventPublisher):
             headers={headers.MSG_ID: f"{self._message_id}.{mark}"},
             patience_s=patience_s,
         )
+        if self._on_stored is not None:
+            self._on_stored(time.monotonic() - began)
         if not self._counted:
             self._from_sequence = ack.seq
         self._next += 1

@@ -1,0 +1,160 @@
+"""What a log record may hold, decided where it is made.
+
+Libraries log what they work on: Haystack tool arguments and pipeline inputs, HTTP clients bodies
+and headers, NATS subjects and texts of the server, asyncio the exception of a forgotten task. So
+every record that is not the worker's own is reduced while it is made, before any handler sees it:
+its arguments, and the text of its exception, are gone. Its message stays where it is a literal in
+the code that logs, which no content can be; anything put together at run time does not.
+"""
+
+import inspect
+import logging
+import sys
+import traceback
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from structlog.typing import EventDict
+
+__all__ = ["WITHHELD", "cause_of", "guard_records", "with_place"]
+
+WITHHELD = "(text withheld)"
+
+_OWN = ("hayrunner", "hayrunner_contracts")
+_FRAMES_MOST = 40
+_CAUSE = "hayrunner_cause"
+_FOREIGN = "hayrunner_foreign"
+
+# Beginnings of messages that are put together at run time; of such a one, the beginning is shown.
+_BEGINNINGS: Mapping[str, tuple[str, ...]] = {
+    "asyncio": (
+        "Task exception was never retrieved",
+        "Future exception was never retrieved",
+        "Task was destroyed but it is pending!",
+        "Exception in callback",
+        "Unclosed client session",
+        "Unclosed connection",
+        "Unclosed connector",
+        "unhandled exception during asyncio.run() shutdown",
+    ),
+}
+
+
+def guard_records(trusted: Collection[str] = ()) -> None:
+    """From now on, in the whole process, no record but the worker's own holds anything that was
+    not written into the code. Loggers named in `trusted`, and those below them, keep their
+    messages and arguments; the text of exceptions nobody does. Calling it again replaces
+    `trusted`."""
+    made = logging.getLogRecordFactory()
+    plain = made.plain if isinstance(made, _Guard) else made
+    logging.setLogRecordFactory(_Guard(plain, frozenset((*_OWN, *trusted))))
+    # Else a record that cannot be formatted is printed with its arguments, by whatever handler.
+    logging.raiseExceptions = False
+
+
+def cause_of(error: BaseException) -> dict[str, str]:
+    """What a log line may say of an exception: its type and where it was raised.
+
+    Not its message, nor those of its causes: they repeat tool arguments and provider bodies.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))[-3:]
+    places = [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_name}" for frame, line in frames]
+    kind = type(error)
+    return {
+        "error_type": f"{kind.__module__}.{kind.__qualname__}",
+        "raised_at": " < ".join(reversed(places)),
+    }
+
+
+def with_place(logger: object, method: str, event: EventDict) -> EventDict:
+    """A structlog processor for a `ProcessorFormatter`: where a reduced record was made, and the
+    cause that stands in place of an exception."""
+    record: Any = event.get("_record")
+    if getattr(record, _FOREIGN, False):
+        event["place"] = f"{_short(record.pathname)}:{record.lineno}"
+    info = event.pop("exc_info", None)
+    if info is True:
+        info = sys.exc_info()
+    event.update(getattr(record, _CAUSE, None) or _cause(info))
+    for name in ("exception", "stack_info", "stack"):
+        event.pop(name, None)
+    return event
+
+
+class _Guard:
+    """A record factory over another one."""
+
+    def __init__(self, plain: Any, trusted: frozenset[str]) -> None:
+        self.plain = plain
+        self._trusted = trusted
+        self._known: dict[str, bool] = {}
+
+    def __call__(
+        self,
+        name: str,
+        level: int,
+        fn: str,
+        lno: int,
+        msg: Any,
+        args: Any,
+        exc_info: Any,
+        func: str | None = None,
+        sinfo: str | None = None,
+        **more: Any,
+    ) -> logging.LogRecord:
+        cause = _cause(exc_info) or _cause(msg)
+        foreign = not self._trusts(str(name))
+        if foreign:
+            # A logger of structlog's that is not ours: its message is a dictionary.
+            text = msg.get("event") if isinstance(msg, dict) else msg
+            msg, args = _shown(name, text, fn, func), ()
+        record = self.plain(name, level, fn, lno, msg, args, None, func, None, **more)
+        record.__dict__.update({_CAUSE: cause, _FOREIGN: foreign})
+        return record
+
+    def _trusts(self, name: str) -> bool:
+        known = self._known.get(name)
+        if known is None:
+            parts = name.split(".")
+            above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+            # Names are those of loggers, which are kept for ever, too.
+            known = self._known[name] = not above.isdisjoint(self._trusted)
+        return known
+
+
+def _cause(info: Any) -> dict[str, str]:
+    error = info[1] if isinstance(info, tuple) and len(info) > 1 else info
+    return cause_of(error) if isinstance(error, BaseException) else {}
+
+
+def _shown(name: str, text: Any, path: str, func: str | None) -> str:
+    """The message of a foreign record as far as it is no content."""
+    if type(text) is not str:
+        return WITHHELD
+    if _is_literal(text, path, func):
+        # Nothing is put into it any more: the percent signs are only shown.
+        return text
+    for beginning in _BEGINNINGS.get(name, ()):
+        if text.startswith(beginning):
+            return beginning
+    return WITHHELD
+
+
+def _is_literal(text: str, path: str, func: str | None) -> bool:
+    """Whether the function that logs has this text among its constants."""
+    frame = inspect.currentframe()
+    for _ in range(_FRAMES_MOST):
+        if frame is None:
+            return False
+        code = frame.f_code
+        if code.co_filename == path and code.co_name == func:
+            return any(type(known) is str and known == text for known in code.co_consts)
+        frame = frame.f_back
+    return False
+
+
+def _short(path: str) -> str:
+    for mark in ("site-packages/", "site-packages\\"):
+        if mark in path:
+            return path.rpartition(mark)[2]
+    return path
