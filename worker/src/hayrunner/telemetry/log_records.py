@@ -9,12 +9,16 @@ the code that logs, which no content can be; anything put together at run time d
 
 import inspect
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import structlog
 from structlog.typing import EventDict
+
+from hayrunner.telemetry.log_fields import with_context
 
 __all__ = ["WITHHELD", "cause_of", "guard_records", "with_place"]
 
@@ -22,6 +26,8 @@ WITHHELD = "(text withheld)"
 
 _OWN = ("hayrunner", "hayrunner_contracts")
 _FRAMES_MOST = 40
+_STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
+_LIBRARIES = re.compile(r".*[/\\](site-packages|python3\.\d+)[/\\]")
 _CAUSE = "hayrunner_cause"
 _FOREIGN = "hayrunner_foreign"
 
@@ -58,7 +64,7 @@ def cause_of(error: BaseException) -> dict[str, str]:
     Not its message, nor those of its causes: they repeat tool arguments and provider bodies.
     """
     frames = list(traceback.walk_tb(error.__traceback__))[-3:]
-    places = [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_name}" for frame, line in frames]
+    places = [f"{_short(f.f_code.co_filename)}:{line} {f.f_code.co_name}" for f, line in frames]
     kind = type(error)
     return {
         "error_type": f"{kind.__module__}.{kind.__qualname__}",
@@ -73,8 +79,6 @@ def with_place(logger: object, method: str, event: EventDict) -> EventDict:
     if getattr(record, _FOREIGN, False):
         event["place"] = f"{_short(record.pathname)}:{record.lineno}"
     info = event.pop("exc_info", None)
-    if info is True:
-        info = sys.exc_info()
     event.update(getattr(record, _CAUSE, None) or _cause(info))
     for name in ("exception", "stack_info", "stack"):
         event.pop(name, None)
@@ -102,12 +106,14 @@ class _Guard:
         sinfo: str | None = None,
         **more: Any,
     ) -> logging.LogRecord:
-        cause = _cause(exc_info) or _cause(msg)
+        # What comes out of structlog is a dictionary.
+        fields: dict[str, Any] = msg if isinstance(msg, dict) else {"event": msg}
+        cause = _cause(exc_info or fields.get("exc_info")) or _cause(fields.get("event"))
         foreign = not self._trusts(str(name))
         if foreign:
-            # A logger of structlog's that is not ours: its message is a dictionary.
-            text = msg.get("event") if isinstance(msg, dict) else msg
-            msg, args = _shown(name, text, fn, func), ()
+            shown = _shown(name, fields.get("event"), fn, func)
+            msg = _event(name, level, shown) if fields is msg else shown
+            args = ()
         record = self.plain(name, level, fn, lno, msg, args, None, func, None, **more)
         record.__dict__.update({_CAUSE: cause, _FOREIGN: foreign})
         return record
@@ -122,7 +128,15 @@ class _Guard:
         return known
 
 
+def _event(name: str, level: int, shown: str) -> EventDict:
+    """A record for structlog's formatter with nothing in it that its maker put there."""
+    event: EventDict = {"event": shown, "level": logging.getLevelName(level).lower()}
+    return with_context(None, "", _STAMP(None, "", event | {"logger": name}))
+
+
 def _cause(info: Any) -> dict[str, str]:
+    if info is True:
+        info = sys.exc_info()
     error = info[1] if isinstance(info, tuple) and len(info) > 1 else info
     return cause_of(error) if isinstance(error, BaseException) else {}
 
@@ -154,7 +168,5 @@ def _is_literal(text: str, path: str, func: str | None) -> bool:
 
 
 def _short(path: str) -> str:
-    for mark in ("site-packages/", "site-packages\\"):
-        if mark in path:
-            return path.rpartition(mark)[2]
-    return path
+    """The path below the folder that packages are in, or the standard library."""
+    return _LIBRARIES.sub("", path)

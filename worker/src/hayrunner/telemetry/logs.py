@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection
 from typing import Literal
 
+import msgspec
 import structlog
 
 from hayrunner.telemetry.log_fields import with_context
@@ -23,7 +24,10 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 # What these say below a warning is one line and more for each request, chunk or connection, of
 # which nothing would be left but the place.
-_TALKATIVE = ("aiohttp", "httpcore", "httpx", "nats", "openai", "urllib3", "uvicorn")
+_TALKATIVE = (
+    *("aiohttp", "httpcore", "httpcore2", "httpx", "httpx2", "urllib3"),
+    *("anthropic", "nats", "openai", "uvicorn"),
+)
 # Attach handlers of their own when they are imported, which would show a record twice.
 _WITH_HANDLERS = ("faststream", "haystack", "haystack_experimental", "haystack_integrations")
 
@@ -107,8 +111,11 @@ class _Handler(logging.StreamHandler):  # pyright: ignore[reportMissingTypeArgum
         # Policy: a mistake in a log call must neither fail what was logged nor be printed by the
         # standard library, which shows the arguments.
         except Exception as error:
-            kind = type(error).__name__
-            place = f"{record.name} {record.filename}:{record.lineno}"
-            return f'{{"level":"error","event":"a record cannot be shown","place":"{place}",' + (
-                f'"error_type":"{kind}"}}'
-            )
+            told = {
+                "event": "a record cannot be shown",
+                "level": "error",
+                "logger": record.name,
+                "place": f"{record.pathname}:{record.lineno}",
+                "error_type": type(error).__qualname__,
+            }
+            return msgspec.json.encode(told).decode()
