@@ -100,7 +100,7 @@ async def test_a_call_that_a_hook_stops_in_its_stream_is_told(
     provide: Provide, counted: Counted
 ) -> None:
     class Guard(RunHooks):
-        async def on_text_delta(self, run: HookRun, delta: str) -> Stop | None:
+        async def on_text_delta(self, run: HookRun, text: str) -> Stop | None:
             return Stop("no")
 
     _, generator = await provide([text_turn("a", "b")])

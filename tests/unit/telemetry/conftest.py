@@ -24,7 +24,8 @@ def set_up(capsys: pytest.CaptureFixture[str]) -> Iterator[SetUp]:
     levels = {name: logging.getLogger(name).level for name in logging.root.manager.loggerDict}
 
     def start(**given: Any) -> None:
-        set_up_logs(**{"form": "json", "level": "DEBUG", **given})
+        settings: dict[str, Any] = {"form": "json", "level": "DEBUG", **given}
+        set_up_logs(**settings)
         # Loggers of modules outlive the test.
         structlog.configure(cache_logger_on_first_use=False)
 

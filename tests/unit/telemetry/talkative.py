@@ -345,6 +345,15 @@ async def handler_of_a_library(secret: str) -> None:
 
 
 @scenario
+async def extra_fields(secret: str) -> None:
+    logger = logging.getLogger("a.library.with.a.format")
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(prompt)s"))
+    logger.addHandler(handler)
+    logger.error("it failed", extra={"prompt": secret})
+
+
+@scenario
 async def unhandled_in_the_process(secret: str) -> None:
     try:
         raise ValueError(secret)

@@ -131,7 +131,7 @@ def test_a_handler_of_somebody_else_gets_a_reduced_record_that_travels(set_up: S
     try:
         raise ValueError("secret")
     except ValueError:
-        logger.exception("%s", "secret", stack_info=True)
+        logger.exception("%s", "secret", stack_info=True, extra={"prompt": "secret"})
 
     [record] = seen
     assert (record.args, record.exc_info, record.exc_text, record.stack_info) == (
@@ -140,6 +140,7 @@ def test_a_handler_of_somebody_else_gets_a_reduced_record_that_travels(set_up: S
         None,
         None,
     )
+    assert getattr(record, "prompt", None) == "(text withheld)"
     assert "secret" not in repr(pickle.loads(pickle.dumps(record)).__dict__)
 
 
@@ -168,11 +169,9 @@ def test_the_cause_of_an_exception_is_its_type_and_the_innermost_places() -> Non
     def fail() -> None:
         raise ValueError("secret")
 
-    try:
+    with pytest.raises(ValueError, match="secret") as caught:
         fail()
-    except ValueError as error:
-        cause = cause_of(error)
-
+    cause = cause_of(caught.value)
     assert cause["error_type"] == "builtins.ValueError"
     assert cause["raised_at"].split(" < ")[0].endswith(" fail")
     assert "secret" not in repr(cause)

@@ -30,6 +30,8 @@ _STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
 _LIBRARIES = re.compile(r".*[/\\](site-packages|python3\.\d+)[/\\]")
 _CAUSE = "hayrunner_cause"
 _FOREIGN = "hayrunner_foreign"
+# How structlog's formatter knows its own.
+_OF_STRUCTLOG = ("_logger", "_name")
 
 # Beginnings of messages that are put together at run time; of such a one, the beginning is shown.
 _BEGINNINGS: Mapping[str, tuple[str, ...]] = {
@@ -116,6 +118,8 @@ class _Guard:
             args = ()
         record = self.plain(name, level, fn, lno, msg, args, None, func, None, **more)
         record.__dict__.update({_CAUSE: cause, _FOREIGN: foreign})
+        if foreign:
+            record.__dict__ = _WithoutExtras(record.__dict__)
         return record
 
     def _trusts(self, name: str) -> bool:
@@ -126,6 +130,15 @@ class _Guard:
             # Names are those of loggers, which are kept for ever, too.
             known = self._known[name] = not above.isdisjoint(self._trusted)
         return known
+
+
+class _WithoutExtras(dict[str, Any]):
+    """The attributes of a record. `extra` is written into them by item, after the factory is done,
+    and nothing else is: handlers set attributes."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        # Kept as names, so that a format that asks for one can still be filled in.
+        super().__setitem__(key, value if key in _OF_STRUCTLOG else WITHHELD)
 
 
 def _event(name: str, level: int, shown: str) -> EventDict:

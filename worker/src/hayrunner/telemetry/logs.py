@@ -18,7 +18,7 @@ from hayrunner.telemetry.log_fields import with_context
 from hayrunner.telemetry.log_records import cause_of, guard_records, with_place
 from hayrunner.telemetry.unhandled import log_unhandled
 
-__all__ = ["cause_of", "get_logger", "new_ref", "set_up_logs"]
+__all__ = ["cause_of", "get_logger", "guard_records", "new_ref", "set_up_logs"]
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
