@@ -324,6 +324,13 @@ async def broken_own_format(secret: str) -> None:
 
 
 @scenario
+async def broken_format_in_a_handler_of_a_library(secret: str) -> None:
+    logger = logging.getLogger("hayrunner.with.a.handler")
+    logger.addHandler(logging.StreamHandler(sys.stdout))
+    logger.error("%d things", secret)
+
+
+@scenario
 async def structlog_of_others(secret: str) -> None:
     structlog.contextvars.bind_contextvars(user=secret)
     structlog.get_logger("a.library").error(f"it failed: {secret}", value=secret)

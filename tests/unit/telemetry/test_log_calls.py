@@ -26,7 +26,6 @@ ARGUMENTS = {
     "_CLOSE_TIMEOUT_S",
     "call.tool_name",  # of a registered tool: it was run
     "duration",
-    "error_code",
     "kind",  # of a command
     "name",  # of a hook's class and method, or of a field
     "names",  # of tools, in an agent's configuration
@@ -35,6 +34,7 @@ ARGUMENTS = {
     "self._message_id",
     "self._run.message_id",
     "self.name",
+    "told",  # an error code
     "type(cause).__name__",
     "type(error).__name__",
     "type(error).__qualname__",

@@ -34,7 +34,8 @@ def metered(generate: Generate) -> Generate:
             raise
         finally:
             duration = time.perf_counter() - started
-            logger.debug("model call %s: %s, %.3f s", run.model_calls, error_code, duration)
+            told = error_code or "done"
+            logger.debug("model call %s: %s, %.3f s", run.model_calls, told, duration)
             if meter is not None:
                 meter.model_called(
                     _labels(run, generator, inputs),

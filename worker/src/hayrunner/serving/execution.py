@@ -142,7 +142,7 @@ class Execution:
         self.metrics.run_ended(facts.agent, outcome=result.status, error_code=code)
         _log.info(
             "run ended",
-            outcome=result.status,
+            status=result.status,
             error_code=code,
             attempts=facts.attempts,
             model_calls=result.model_calls,
