@@ -26,10 +26,12 @@ ARGUMENTS = {
     "_CLOSE_TIMEOUT_S",
     "call.tool_name",  # of a registered tool: it was run
     "duration",
+    "error.key",  # of a State's schema, in an agent's configuration
     "kind",  # of a command
     "name",  # of a hook's class and method, or of a field
     "names",  # of tools, in an agent's configuration
     "ref",
+    "run.message_id",
     "run.model_calls",
     "self._message_id",
     "self._run.message_id",

@@ -80,7 +80,7 @@ QUEUE_WAIT = Definition(
     name="hayrunner.queue.wait",
     kind="histogram",
     unit="s",
-    what="From request to start",
+    what="From request to the start of the first attempt",
     labels=("agent",),
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300, 1800),
 )
