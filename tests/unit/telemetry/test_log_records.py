@@ -86,6 +86,26 @@ def test_levels_below_the_one_set_are_not_shown(set_up: SetUp, printed: Any) -> 
     assert [line["event"] for line in printed()] == ["shown"]
 
 
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        ("DEBUG", ["haystack.a"] * 3 + ["httpx.a"] + ["a.library"] * 3),
+        ("INFO", ["haystack.a", "httpx.a", "a.library", "a.library"]),
+        ("WARNING", ["haystack.a", "httpx.a", "a.library"]),
+        ("ERROR", []),
+    ],
+)
+def test_libraries_that_talk_of_every_step_are_quiet_below_a_warning(
+    set_up: SetUp, printed: Any, level: str, shown: list[str]
+) -> None:
+    set_up(level=level)
+    for name in ("haystack.a", "httpx.a", "a.library"):
+        for least in (logging.WARNING, logging.INFO, logging.DEBUG):
+            logging.getLogger(name).log(least, "a step")
+
+    assert [line["logger"] for line in printed()] == shown
+
+
 def test_loggers_that_an_operator_trusts_keep_text_and_arguments_but_no_exceptions(
     set_up: SetUp, printed: Any
 ) -> None:

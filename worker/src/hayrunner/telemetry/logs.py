@@ -28,7 +28,8 @@ _TALKATIVE = (
     *("aiohttp", "httpcore", "httpcore2", "httpx", "httpx2", "urllib3"),
     *("anthropic", "nats", "openai", "uvicorn"),
 )
-# Attach handlers of their own when they are imported, which would show a record twice.
+# Say at INFO what is worth knowing only to who looks for a mistake. They also attach handlers of
+# their own when they are imported, which would show a record twice.
 _WITH_HANDLERS = ("faststream", "haystack", "haystack_experimental", "haystack_integrations")
 
 
@@ -71,7 +72,7 @@ def set_up_logs(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    _quiet_libraries()
+    _quiet_libraries(level)
     log_unhandled()
 
 
@@ -91,9 +92,12 @@ def _renderer(form: Literal["json", "console"]) -> structlog.typing.Processor:
     return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
 
 
-def _quiet_libraries() -> None:
+def _quiet_libraries(level: LogLevel) -> None:
+    least = "ERROR" if level == "ERROR" else "WARNING"
     for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger(name).setLevel(least)
+    for name in _WITH_HANDLERS:
+        logging.getLogger(name).setLevel("DEBUG" if level == "DEBUG" else least)
     # Says at every start and end that a server process started and ended: ours, which says so.
     logging.getLogger("uvicorn.access").setLevel(logging.CRITICAL)
     for name in list(logging.root.manager.loggerDict):
