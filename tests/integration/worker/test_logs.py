@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.worker.conftest import Requester, Serve
 from tests.integration.worker.scripted import ScriptedAgent, Session
-from tests.unit.telemetry.conftest import SetUp, set_up
+from tests.unit.telemetry.fresh_logs import SetUp, set_up
 
 __all__ = ["set_up"]
 

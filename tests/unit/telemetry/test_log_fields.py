@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import structlog
 from opentelemetry import trace
-from tests.unit.telemetry.conftest import SetUp
+from tests.unit.telemetry.fresh_logs import SetUp, set_up
 
 from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import get_logger
+
+__all__ = ["set_up"]
 
 OURS = get_logger("hayrunner.test")
 PLAIN = logging.getLogger("hayrunner.adapters.test")

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.unit.telemetry.conftest import SetUp
+from tests.unit.telemetry.fresh_logs import SetUp, set_up
 
 from hayrunner.telemetry.logs import cause_of, get_logger, set_up_logs
+
+__all__ = ["set_up"]
 
 
 @pytest.fixture
