@@ -10,6 +10,7 @@ from typing import Any
 
 from hayrunner.adapters.context import RunContext, current_run
 from hayrunner.adapters.outcome import RunOutcome, StopCode
+from hayrunner.adapters.spans import note_end, run_span
 from hayrunner.adapters.writer import StreamWriter, close_history
 from hayrunner.errors import HayrunnerError, HookFailed, UnsupportedOption
 from hayrunner.hooks import RunEnd
@@ -72,6 +73,12 @@ class LoopSession:
 
     async def run(self) -> RunOutcome:
         """See `serving.served.RunSession`."""
+        with run_span(self._run) as traced:
+            outcome = await self._run_and_leave()
+            note_end(traced, self._run, outcome)
+            return outcome
+
+    async def _run_and_leave(self) -> RunOutcome:
         try:
             outcome = await self._run_to_end()
         except asyncio.CancelledError:

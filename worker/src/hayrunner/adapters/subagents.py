@@ -20,6 +20,7 @@ from hayrunner.adapters.settings import RunSettings
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.errors import ConfigurationError, ToolError
 from hayrunner.settings import load_settings
+from hayrunner.telemetry.spans import inherited_content
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import InvalidRequest, RunError, RunFailure
 from hayrunner_contracts.events import Usage
@@ -284,7 +285,7 @@ async def _ask_remote(roster: Roster, name: str, parent: RunContext, prompt: str
         tool_context=parent.settings.tool_context,
         token_budget=left,
         deadline=parent.deadline,
-        record_content_telemetry=parent.settings.record_content_telemetry,
+        record_content_telemetry=inherited_content(parent.settings.record_content_telemetry),
     )
     relay = RemoteRelay(parent, name)
     try:

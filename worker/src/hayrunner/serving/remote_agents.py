@@ -79,13 +79,12 @@ class BusAgents:
 
 def _options(call: RemoteCall) -> dict[str, Any]:
     """Only what the parent's run has: the rest is the remote agent's own."""
-    options: dict[str, Any] = {}
+    # Said either way: an agent's own setting must not record what this run does not.
+    options: dict[str, Any] = {"record_content_telemetry": call.record_content_telemetry}
     if call.tool_context:
         options["tool_context"] = dict(call.tool_context)
     if call.token_budget is not None:
         options["token_budget"] = call.token_budget
-    if call.record_content_telemetry:
-        options["record_content_telemetry"] = True
     return options
 
 
