@@ -42,10 +42,12 @@ class Asking:
     ) -> RunResult:
         """The one result. A reply that is none raises its error."""
         subject, body = self._prepared(agent, request, headers)
+        tracing = self._submission.tracing
         try:
-            reply = await self._connection.request(
-                subject, body, timeout=timeout, headers=dict(headers) or None
-            )
+            with tracing.sending(subject, request.message_id, len(body)) as carried:
+                reply = await self._connection.request(
+                    subject, body, timeout=timeout, headers={**carried, **headers} or None
+                )
         except nats.errors.NoRespondersError:
             raise await self._nobody(agent) from None
         except nats.errors.TimeoutError:
@@ -65,9 +67,12 @@ class Asking:
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, cb=mailbox.deliver)
         try:
-            await self._connection.publish(
-                subject, body, reply=inbox, headers=dict(headers) or None
-            )
+            with self._submission.tracing.sending(
+                subject, request.message_id, len(body)
+            ) as carried:
+                await self._connection.publish(
+                    subject, body, reply=inbox, headers={**carried, **headers} or None
+                )
             while not follower.done:
                 message = await mailbox.next(timeout)
                 if message is None:

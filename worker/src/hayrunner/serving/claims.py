@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
+from hayrunner.telemetry.bus import current_traceparent
 from hayrunner_contracts import subjects
 from hayrunner_contracts.results import RunStatus
 
@@ -35,7 +36,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What the bucket holds of one run.
 
     `attempt` counts every try, `counted_attempts` those that were not handed back. `sequence`
-    is the request's in `AGENT_REQUESTS`. Times are seconds since the epoch.
+    is the request's in `AGENT_REQUESTS`. Times are seconds since the epoch. `trace` names the span
+    of an attempt that was left, as a `traceparent`.
     """
 
     status: ClaimStatus
@@ -47,6 +49,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     created_at: float
     updated_at: float
     last_seq: int = 0
+    trace: str | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -149,7 +152,9 @@ class Claims:
     async def hand_back(self, claim: Claim, *, patience_s: float) -> None:
         """This worker goes away: the next one may start at once, and this try is not counted."""
         claim.record = msgspec.structs.replace(
-            claim.record, counted_attempts=max(0, claim.record.counted_attempts - 1)
+            claim.record,
+            counted_attempts=max(0, claim.record.counted_attempts - 1),
+            trace=current_traceparent(),
         )
         await self._move(claim, "waiting", patience_s=patience_s)
 

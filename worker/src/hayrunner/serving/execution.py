@@ -17,6 +17,7 @@ from hayrunner.serving.endings import complete_stored, uninterrupted, write_end
 from hayrunner.serving.holdings import HeldRun, Holdings
 from hayrunner.serving.results import RunFacts, stored_result
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
+from hayrunner.telemetry.bus import note_attempt_end
 from hayrunner.telemetry.logs import get_logger
 from hayrunner.telemetry.metrics import Metrics
 from hayrunner_contracts import subjects
@@ -135,6 +136,7 @@ class Execution:
         result = await uninterrupted(end, held.delivery.ack)
         code = _code(result.error)
         self.metrics.run_ended(facts.agent, outcome=result.status, error_code=code)
+        note_attempt_end(result.status, code)
         _log.info(
             "run ended",
             agent=facts.agent,
@@ -153,6 +155,7 @@ class Execution:
         def publisher(stored: StoredRun) -> RunPublisher:
             return self._publisher(held, stored)
 
+        note_attempt_end(result.status, _code(result.error))
         rest = complete_stored(self.bus, self.claims, held.claim, publisher, result)
         await uninterrupted(rest, held.delivery.ack)
         return True

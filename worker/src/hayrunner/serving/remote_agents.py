@@ -9,6 +9,7 @@ from nats.errors import Error as NatsError
 
 from hayrunner.adapters.roster import OnEvent, RemoteCall
 from hayrunner.serving.bus import Bus
+from hayrunner.telemetry.bus import request_tracing
 from hayrunner.telemetry.logs import cause_of, get_logger
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.errors import ClientTimeout, InternalError, RunError
@@ -31,7 +32,7 @@ class BusAgents:
     """See `adapters.roster.RemoteAgents`. Uses the worker's own connection."""
 
     def __init__(self, bus: Bus) -> None:
-        self._client = RunClient(bus.nc, namespace=bus.namespace)
+        self._client = RunClient(bus.nc, namespace=bus.namespace, tracing=request_tracing())
 
     async def run(self, call: RemoteCall, on_event: OnEvent) -> RunResult:
         message_id = new_message_id()

@@ -75,6 +75,8 @@ ATTEMPT = "hayrunner.attempt"
 DELIVERY = "hayrunner.delivery"
 QUEUE_WAIT = "hayrunner.queue.wait"
 """Seconds from when the request was stored to this attempt."""
+LINK_TO = "hayrunner.link.to"
+"""On a link: what it leads to."""
 STEP = "hayrunner.step"
 OUTCOME = "hayrunner.outcome"
 
@@ -121,22 +123,26 @@ ATTRIBUTES = CONTENT_ATTRIBUTES | {
     ATTEMPT,
     DELIVERY,
     QUEUE_WAIT,
+    LINK_TO,
     STEP,
     OUTCOME,
 }
 
 # --- closed values
 
+UNKNOWN_DESTINATION = f"agents.{OTHER}.requests"
+"""In place of the subject of an agent that is not served here."""
+
 TOOL_ERROR = "tool_error"
 ERROR_TYPES: frozenset[str] = frozenset({*ERROR_CODES, TOOL_ERROR, OTHER})
 """What `error.type` can be: an error code of the contract, a tool's own failure, or neither."""
 
 DONE, FAILED, CANCELLED, REFUSED, INVALID = "done", "failed", "cancelled", "refused", "invalid"
-HANDED_BACK, LOST = "handed_back", "lost"
-OUTCOMES = frozenset({DONE, FAILED, CANCELLED, REFUSED, INVALID, HANDED_BACK, LOST})
+HANDED_BACK = "handed_back"
+OUTCOMES = frozenset({DONE, FAILED, CANCELLED, REFUSED, INVALID, HANDED_BACK})
 """How a tool call or an attempt went. Refused: by a hook or a person; invalid: it named no tool
-there is, or its arguments were wrong. The last two are an attempt's: the worker went away, or
-another one has the run."""
+there is, or its arguments were wrong. Handed back: the worker went away, or another one has the
+run; of an attempt only."""
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls", "error"})
 """Why a model stopped, in the words that generators share."""

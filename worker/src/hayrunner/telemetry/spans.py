@@ -47,6 +47,7 @@ __all__ = [
     "ToolCallSpan",
     "agent_span",
     "chat_span",
+    "current_provider",
     "current_run_span",
     "inherited_content",
     "is_on",
@@ -64,10 +65,11 @@ _R = TypeVar("_R")
 class _Switch:
     """Whether spans are made, and where they go: one per process, as OpenTelemetry's own."""
 
-    __slots__ = ("policy", "tracer")
+    __slots__ = ("policy", "provider", "tracer")
 
     def __init__(self) -> None:
         self.tracer: Tracer | None = None
+        self.provider: TracerProvider | None = None
         self.policy = ContentPolicy()
 
 
@@ -78,17 +80,23 @@ def turn_on(provider: TracerProvider | None = None, policy: ContentPolicy | None
     """Make spans from now on. They go to `provider`; to the process's, if it is not given.
     `hayrunner.telemetry.tracer.start_tracing` does this, and Haystack's spans with it."""
     _switch.tracer = get_tracer(names.SCOPE, tracer_provider=provider)
+    _switch.provider = provider
     _switch.policy = policy or ContentPolicy()
 
 
 def turn_off() -> None:
     """Make no more spans."""
-    _switch.tracer = None
+    _switch.tracer = _switch.provider = None
     _switch.policy = ContentPolicy()
 
 
 def is_on() -> bool:
     return _switch.tracer is not None
+
+
+def current_provider() -> TracerProvider | None:
+    """Where spans go; None for the process's own provider."""
+    return _switch.provider
 
 
 def inherited_content(recorded: bool | None) -> bool:
@@ -122,8 +130,13 @@ def opened(
         try:
             yield span
         except BaseException as error:
-            failed(span, gate.error_type(error))
+            note_exception(span, error)
             raise
+
+
+def note_exception(span: Span, error: BaseException) -> None:
+    """What is kept of an exception: the code of what went wrong."""
+    failed(span, gate.error_type(error))
 
 
 def without_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
