@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from hayrunner.telemetry.gate import ContentPolicy
 from hayrunner.telemetry.tracer import start_tracing
 
-__all__ = ["Traces", "attributes", "parent_of"]
+__all__ = ["Traces", "attributes", "decoded", "parent_of", "said_nothing_of_errors"]
 
 
 class Traces:
@@ -75,3 +75,8 @@ def decoded(span: ReadableSpan, name: str) -> Any:
     """An attribute that is JSON; None where there is none."""
     value = attributes(span).get(name)
     return None if value is None else json.loads(value)
+
+
+def said_nothing_of_errors(traces: Traces) -> bool:
+    """Whether no span has an event or a status text."""
+    return all(not span.events and span.status.description is None for span in traces.spans)

@@ -205,9 +205,7 @@ class _LiveRun(RunSpan):
         self.forms = MessageForms()
 
     def asked(self, messages: Callable[[], Sequence[ChatMessage]]) -> None:
-        _keep(
-            self.span, names.INPUT_MESSAGES, self.keeps_content, lambda: self.forms.json(messages())
-        )
+        _keep_asked(self.span, self.keeps_content, self.forms, messages)
 
     def ended(
         self,
@@ -322,8 +320,7 @@ class _LiveCall(ModelCallSpan):
         messages: Callable[[], Sequence[ChatMessage]],
         tools: Callable[[], Iterable[Mapping[str, Any]]],
     ) -> None:
-        self._keep(names.SYSTEM_INSTRUCTIONS, lambda: system_json(messages()))
-        self._keep(names.INPUT_MESSAGES, lambda: self._forms.json(without_system(messages())))
+        _keep_asked(self._span, self._keeps, self._forms, messages)
         self._keep(names.TOOL_DEFINITIONS, lambda: definitions_json(tools()))
 
     def replied(
@@ -470,6 +467,13 @@ def _keep(span: Span, name: str, keeps: bool, content: Callable[[], str | None])
     # Policy: no run fails for its trace, whatever an author's tool or component puts into it.
     except Exception as error:
         _set(span, name, f'"[not recorded: {type(error).__name__}]"')
+
+
+def _keep_asked(
+    span: Span, keeps: bool, forms: MessageForms, messages: Callable[[], Sequence[ChatMessage]]
+) -> None:
+    _keep(span, names.SYSTEM_INSTRUCTIONS, keeps, lambda: system_json(messages()))
+    _keep(span, names.INPUT_MESSAGES, keeps, lambda: forms.json(without_system(messages())))
 
 
 def _set(span: Span, name: str, value: Any) -> None:
