@@ -42,12 +42,17 @@ class Asking:
     ) -> RunResult:
         """The one result. A reply that is none raises its error."""
         subject, body = self._prepared(agent, request, headers)
-        tracing = self._submission.tracing
+        with self._submission.tracing.sending(subject, request.message_id, len(body)) as carried:
+            reply = await self._reply(agent, subject, body, {**carried, **headers}, timeout)
+        return decode_result(reply.data)
+
+    async def _reply(
+        self, agent: str, subject: str, body: bytes, headers: dict[str, str], timeout: float
+    ) -> Msg:
         try:
-            with tracing.sending(subject, request.message_id, len(body)) as carried:
-                reply = await self._connection.request(
-                    subject, body, timeout=timeout, headers={**carried, **headers} or None
-                )
+            reply = await self._connection.request(
+                subject, body, timeout=timeout, headers=headers or None
+            )
         except nats.errors.NoRespondersError:
             raise await self._nobody(agent) from None
         except nats.errors.TimeoutError:
@@ -56,7 +61,7 @@ class Asking:
             raise ConnectionError("the connection to NATS is closed") from None
         if STATUS_CODE in (reply.headers or {}):
             raise _refusal(reply)
-        return decode_result(reply.data)
+        return reply
 
     async def events(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float

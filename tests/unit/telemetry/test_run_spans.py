@@ -414,9 +414,9 @@ async def test_follow_up_questions_are_asked_within_the_run_and_are_not_its_inpu
 
 
 async def test_nothing_is_made_where_nobody_traces(provide: Provide) -> None:
-    from hayrunner.telemetry import spans
+    from hayrunner.telemetry import spans, tracing
 
-    assert not spans.is_on()
+    assert not tracing.is_on()
     _, generator = await provide([text_turn("3")])
     told = await tell(agent_over(generator), options={"record_content_telemetry": True})
     assert told.outcome.status == "completed"

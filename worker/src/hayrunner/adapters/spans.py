@@ -21,6 +21,7 @@ from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.telemetry import names, spans
 from hayrunner.telemetry.spans import ModelCallSpan, RunSpan, ToolCallSpan
 from hayrunner.telemetry.tracer import HaystackTracer
+from hayrunner.telemetry.tracing import is_on
 from hayrunner_contracts.messages import ChatMessage as WireMessage
 
 __all__ = [
@@ -74,7 +75,7 @@ def tool_span(tool: Tool, call: ToolCall, parent: Span | None) -> AbstractContex
 
 def run_span(run: RunContext) -> AbstractContextManager[RunSpan]:
     """The span of a run, one for each, also of subagents, of pipelines and of authors' adapters."""
-    if not spans.is_on():
+    if not is_on():
         return spans.NO_SPAN_OF_A_RUN
     return spans.agent_span(
         agent=run.agent,
@@ -86,13 +87,13 @@ def run_span(run: RunContext) -> AbstractContextManager[RunSpan]:
 
 def note_conversation(run: RunContext, messages: Sequence[ChatMessage]) -> None:
     """The conversation that the current run is given."""
-    if spans.is_on():
+    if is_on():
         spans.current_run_span(run.message_id).asked(lambda: run.to_wire(messages))
 
 
 def note_end(span: RunSpan, run: RunContext, outcome: RunOutcome) -> None:
     """How the run ended."""
-    if not spans.is_on():
+    if not is_on():
         return
     span.ended(
         status=outcome.status,
@@ -109,7 +110,7 @@ def model_span(
     run: RunContext, generator: Any, inputs: Mapping[str, Any]
 ) -> AbstractContextManager[ModelCallSpan]:
     """The span of one model call, one for each that is made, whatever becomes of it."""
-    if not spans.is_on():
+    if not is_on():
         return spans.NO_SPAN_OF_A_MODEL_CALL
     return _live_model_span(run, generator, inputs)
 
@@ -135,7 +136,7 @@ def _live_model_span(
 
 def note_reply(call: ModelCallSpan, run: RunContext, reply: ChatMessage) -> None:
     """The whole reply."""
-    if spans.is_on():
+    if is_on():
         call.replied(
             lambda: run.to_wire([reply])[0],
             model=reply.meta.get("model"),
@@ -148,7 +149,7 @@ def tool_call_span(
     call: ToolCall, tools: Mapping[str, Tool]
 ) -> AbstractContextManager[ToolCallSpan]:
     """The span of one tool call. `tools` are those there are."""
-    if not spans.is_on():
+    if not is_on():
         return spans.NO_SPAN_OF_A_TOOL_CALL
     return _live_tool_call_span(call, tools)
 
@@ -162,7 +163,7 @@ def _live_tool_call_span(call: ToolCall, tools: Mapping[str, Tool]) -> Generator
 
 def note_tool_end(span: ToolCallSpan, message: ChatMessage, *, failed: bool) -> None:
     """How a call that was run went, and what the model is told of it."""
-    if spans.is_on():
+    if is_on():
         span.ended(names.FAILED if failed else names.DONE, lambda: _told(message))
 
 
@@ -171,7 +172,7 @@ def tool_call_not_run(
 ) -> None:
     """A call that was answered in the place of its tool: refused by a hook or a person, or not to
     be run at all."""
-    if spans.is_on():
+    if is_on():
         with tool_call_span(call, tools) as span:
             span.ended(names.REFUSED if refused else names.INVALID, lambda: text)
 

@@ -20,7 +20,7 @@ from hayrunner.adapters.settings import RunSettings
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.errors import ConfigurationError, ToolError
 from hayrunner.settings import load_settings
-from hayrunner.telemetry.spans import inherited_content
+from hayrunner.telemetry.tracing import inherited_content
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import InvalidRequest, RunError, RunFailure
 from hayrunner_contracts.events import Usage

@@ -25,7 +25,7 @@ from hayrunner.serving.slots import Slots
 from hayrunner.telemetry.bus import attempt_span, note_attempt_end
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
-from hayrunner.telemetry.spans import is_on
+from hayrunner.telemetry.tracing import is_on
 from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import (
     RequestLimits,

@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind
 
-from hayrunner.telemetry import names, spans
+from hayrunner.telemetry import names, tracing
 from hayrunner_contracts.headers import TRACEPARENT
 from hayrunner_contracts.otel import (
     OpenTelemetryTracing,
@@ -54,7 +54,7 @@ def attempt_span(
     How it ended is told by `note_attempt_end`. An exception of the types `gone` says that another
     worker has the run, which is no failure.
     """
-    if not spans.is_on():
+    if not tracing.is_on():
         return _NO_SPAN
     attributes = destination_attributes(destination, "process", "process", message_id)
     again = attempt > 1 or delivery > 1
@@ -87,7 +87,7 @@ def _live_attempt_span(
     gone: type[BaseException] | tuple[type[BaseException], ...],
 ) -> Generator[None]:
     lost: BaseException | None = None
-    with spans.opened(name, SpanKind.CONSUMER, attributes, parent=parent, links=links) as span:
+    with tracing.opened(name, SpanKind.CONSUMER, attributes, parent=parent, links=links) as span:
         token = _current_attempt.set(span)
         try:
             yield
@@ -112,17 +112,17 @@ def note_attempt_end(status: str, error_code: str | None) -> None:
     span.set_attribute(names.RUN_STATUS, status)
     span.set_attribute(names.OUTCOME, _OUTCOMES.get(status, names.OTHER))
     if error_code is not None:
-        spans.failed(span, error_code if error_code in names.ERROR_TYPES else names.OTHER)
+        tracing.failed(span, error_code if error_code in names.ERROR_TYPES else names.OTHER)
 
 
 def current_traceparent() -> str | None:
     """What names the current span to a later attempt; None where there is none."""
-    return context_headers().get(TRACEPARENT) if spans.is_on() else None
+    return context_headers().get(TRACEPARENT) if tracing.is_on() else None
 
 
 def request_tracing() -> RequestTracing:
     """What a client of this process traces its requests with."""
-    return OpenTelemetryTracing(spans.current_provider()) if spans.is_on() else NoTracing()
+    return OpenTelemetryTracing(tracing.current_provider()) if tracing.is_on() else NoTracing()
 
 
 _OUTCOMES = {

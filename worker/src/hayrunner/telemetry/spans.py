@@ -1,11 +1,7 @@
 """The spans of a run: the run itself, its model calls, its tool calls.
 
-Off until `turn_on`: then nothing is made, and asking costs one test. Every span belongs to the run
-that is current where it is opened, and what may be kept of content is that run's to say, decided
-once, when the run's span is made. Without a run nothing is kept.
-
-Spans are the current ones while their work goes on, in a coroutine of their own: none is held
-across the `yield` of an async generator. No exception is recorded, and no status has a text.
+Every span belongs to the run that is current where it is opened, and what may be kept of content is
+that run's to say, decided once, when the run's span is made. Without a run nothing is kept.
 """
 
 import asyncio
@@ -16,17 +12,7 @@ from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 from opentelemetry.context import Context
-from opentelemetry.trace import (
-    Link,
-    Span,
-    SpanKind,
-    Status,
-    StatusCode,
-    Tracer,
-    TracerProvider,
-    get_tracer,
-    use_span,
-)
+from opentelemetry.trace import Span, SpanKind
 
 from hayrunner.telemetry import gate, names
 from hayrunner.telemetry.content import (
@@ -37,7 +23,14 @@ from hayrunner.telemetry.content import (
     system_json,
     without_system,
 )
-from hayrunner.telemetry.gate import ContentPolicy
+from hayrunner.telemetry.tracing import (
+    failed,
+    is_on,
+    keep_content,
+    keeps_content,
+    opened,
+    set_known,
+)
 from hayrunner_contracts.events import Usage
 from hayrunner_contracts.messages import ChatMessage
 
@@ -47,119 +40,13 @@ __all__ = [
     "ToolCallSpan",
     "agent_span",
     "chat_span",
-    "current_provider",
     "current_run_span",
-    "inherited_content",
-    "is_on",
     "noting_first",
-    "opened",
     "tool_call_span",
-    "turn_off",
-    "turn_on",
 ]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-class _Switch:
-    """Whether spans are made, and where they go: one per process, as OpenTelemetry's own."""
-
-    __slots__ = ("policy", "provider", "tracer")
-
-    def __init__(self) -> None:
-        self.tracer: Tracer | None = None
-        self.provider: TracerProvider | None = None
-        self.policy = ContentPolicy()
-
-
-_switch = _Switch()
-
-
-def turn_on(provider: TracerProvider | None = None, policy: ContentPolicy | None = None) -> None:
-    """Make spans from now on. They go to `provider`; to the process's, if it is not given.
-    `hayrunner.telemetry.tracer.start_tracing` does this, and Haystack's spans with it."""
-    _switch.tracer = get_tracer(names.SCOPE, tracer_provider=provider)
-    _switch.provider = provider
-    _switch.policy = policy or ContentPolicy()
-
-
-def turn_off() -> None:
-    """Make no more spans."""
-    _switch.tracer = _switch.provider = None
-    _switch.policy = ContentPolicy()
-
-
-def is_on() -> bool:
-    return _switch.tracer is not None
-
-
-def current_provider() -> TracerProvider | None:
-    """Where spans go; None for the process's own provider."""
-    return _switch.provider
-
-
-def inherited_content(recorded: bool | None) -> bool:
-    """What a run says to the runs elsewhere that are a part of it: whether it keeps content."""
-    return gate.keeps_content(recorded, _switch.policy)
-
-
-@contextmanager
-def opened(
-    name: str,
-    kind: SpanKind,
-    attributes: Mapping[str, Any],
-    *,
-    parent: Context | None = None,
-    links: Sequence[Link] = (),
-) -> Generator[Span]:
-    """A span around a piece of work, the current one while that goes on. `parent` None is the
-    current context. What the work raises ends the span with its code, and nothing of its text."""
-    tracer = _switch.tracer
-    assert tracer is not None  # asked by whoever calls this
-    span = tracer.start_span(
-        name,
-        context=parent,
-        kind=kind,
-        attributes=without_none(attributes),
-        links=links,
-        record_exception=False,
-        set_status_on_exception=False,
-    )
-    with use_span(span, True, record_exception=False, set_status_on_exception=False):
-        try:
-            yield span
-        except BaseException as error:
-            note_exception(span, error)
-            raise
-
-
-def note_exception(span: Span, error: BaseException) -> None:
-    """What is kept of an exception: the code of what went wrong."""
-    failed(span, gate.error_type(error))
-
-
-def without_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
-
-
-def failed(span: Span, code: str) -> None:
-    """Mark a span as failed, by a code. What was cancelled is no error."""
-    span.set_attribute(names.ERROR_TYPE, code)
-    if code != "cancelled":
-        span.set_status(Status(StatusCode.ERROR))
-
-
-def usage_attributes(usage: Usage) -> dict[str, int]:
-    counts = {
-        names.INPUT_TOKENS: usage.input_tokens,
-        names.OUTPUT_TOKENS: usage.output_tokens,
-    }
-    if usage.cached_input_tokens:
-        counts[names.CACHED_INPUT_TOKENS] = usage.cached_input_tokens
-    if usage.reasoning_tokens:
-        counts[names.REASONING_TOKENS] = usage.reasoning_tokens
-    return counts
 
 
 # --- a run
@@ -222,11 +109,11 @@ class _LiveRun(RunSpan):
         span.set_attribute(names.RUN_STATUS, status)
         span.set_attribute(names.RUN_EXIT_REASON, exit_reason)
         span.set_attribute(names.RUN_STEPS, steps)
-        span.set_attributes(usage_attributes(usage))
-        _set(span, names.REQUEST_MODEL, gate.plain_name(model))
+        span.set_attributes(_usage_attributes(usage))
+        set_known(span, names.REQUEST_MODEL, gate.plain_name(model))
         if error_code is not None:
             failed(span, error_code if error_code in names.ERROR_TYPES else names.OTHER)
-        _keep(
+        keep_content(
             span,
             names.OUTPUT_MESSAGES,
             self.keeps_content,
@@ -252,8 +139,7 @@ def agent_span(
         names.MESSAGE_ID: message_id,
     }
     outer = _current_run.get()
-    keeps = gate.keeps_content(recorded, _switch.policy)
-    keeps = gate.no_more_than(None if outer is None else outer.keeps_content, keeps)
+    keeps = keeps_content(recorded, None if outer is None else outer.keeps_content)
     with opened(f"{names.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, attributes) as span:
         run = _LiveRun(
             span,
@@ -333,18 +219,18 @@ class _LiveCall(ModelCallSpan):
     ) -> None:
         span = self._span
         name = gate.plain_name(model)
-        _set(span, names.RESPONSE_MODEL, name)
+        set_known(span, names.RESPONSE_MODEL, name)
         if name is not None and not self._named:
             span.update_name(f"{names.CHAT} {name}")
         reason = "error" if finish_reason is None else gate.finish_reason(finish_reason)
         if finish_reason is not None:
             span.set_attribute(names.RESPONSE_FINISH_REASONS, [reason])
         if usage is not None:
-            span.set_attributes(usage_attributes(usage))
+            span.set_attributes(_usage_attributes(usage))
         self._keep(names.OUTPUT_MESSAGES, lambda: self._forms.output_json(reply(), reason))
 
     def _keep(self, name: str, content: Callable[[], str | None]) -> None:
-        _keep(self._span, name, self._keeps, content)
+        keep_content(self._span, name, self._keeps, content)
 
 
 NO_MODEL_CALL = ModelCallSpan()
@@ -381,7 +267,7 @@ def chat_span(
 def noting_first(feed: Callable[_P, _R]) -> Callable[_P, _R]:
     """`feed`, which is given what a model streams: its first call is when the first chunk came.
     Itself where nobody traces."""
-    if _switch.tracer is None:
+    if not is_on():
         return feed
 
     def noting(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -412,7 +298,7 @@ class _LiveToolCall(ToolCallSpan):
         self._keeps = keeps
 
     def called_with(self, arguments: Callable[[], Mapping[str, Any] | str]) -> None:
-        _keep(
+        keep_content(
             self._span,
             names.TOOL_CALL_ARGUMENTS,
             self._keeps,
@@ -424,7 +310,7 @@ class _LiveToolCall(ToolCallSpan):
         self._span.set_attribute(names.OUTCOME, known)
         if (code := _TOOL_ERRORS.get(outcome)) is not None:
             failed(self._span, code)
-        _keep(self._span, names.TOOL_CALL_RESULT, self._keeps, lambda: result_json(result()))
+        keep_content(self._span, names.TOOL_CALL_RESULT, self._keeps, lambda: result_json(result()))
 
 
 _TOOL_ERRORS = {names.FAILED: names.TOOL_ERROR, names.INVALID: "invalid_tool_call"}
@@ -460,22 +346,20 @@ def tool_call_span(
             raise
 
 
-def _keep(span: Span, name: str, keeps: bool, content: Callable[[], str | None]) -> None:
-    """Set an attribute of content, where it may be kept."""
-    try:
-        _set(span, name, gate.kept(keeps, content))
-    # Policy: no run fails for its trace, whatever an author's tool or component puts into it.
-    except Exception as error:
-        _set(span, name, f'"[not recorded: {type(error).__name__}]"')
-
-
 def _keep_asked(
     span: Span, keeps: bool, forms: MessageForms, messages: Callable[[], Sequence[ChatMessage]]
 ) -> None:
-    _keep(span, names.SYSTEM_INSTRUCTIONS, keeps, lambda: system_json(messages()))
-    _keep(span, names.INPUT_MESSAGES, keeps, lambda: forms.json(without_system(messages())))
+    keep_content(span, names.SYSTEM_INSTRUCTIONS, keeps, lambda: system_json(messages()))
+    keep_content(span, names.INPUT_MESSAGES, keeps, lambda: forms.json(without_system(messages())))
 
 
-def _set(span: Span, name: str, value: Any) -> None:
-    if value is not None:
-        span.set_attribute(name, value)
+def _usage_attributes(usage: Usage) -> dict[str, int]:
+    counts = {
+        names.INPUT_TOKENS: usage.input_tokens,
+        names.OUTPUT_TOKENS: usage.output_tokens,
+    }
+    if usage.cached_input_tokens:
+        counts[names.CACHED_INPUT_TOKENS] = usage.cached_input_tokens
+    if usage.reasoning_tokens:
+        counts[names.REASONING_TOKENS] = usage.reasoning_tokens
+    return counts

@@ -24,6 +24,7 @@ from opentelemetry.trace import TracerProvider
 from hayrunner.telemetry import gate, names, spans
 from hayrunner.telemetry.gate import ContentPolicy
 from hayrunner.telemetry.spans import ModelCallSpan, ToolCallSpan
+from hayrunner.telemetry.tracing import turn_off, turn_on
 from hayrunner.token_counts import usage_from
 from hayrunner_contracts.messages import ChatMessage as WireMessage
 
@@ -35,13 +36,13 @@ def start_tracing(
 ) -> None:
     """Trace everything in this process from now on, Haystack's own spans included. A Haystack
     tracer that somebody else enabled is put aside: it would keep content that may not be kept."""
-    spans.turn_on(provider, policy)
+    turn_on(provider, policy)
     tracing.enable_tracing(HaystackTracer())
 
 
 def stop_tracing() -> None:
     """Trace nothing any more."""
-    spans.turn_off()
+    turn_off()
     if isinstance(tracing.tracer.actual_tracer, HaystackTracer):
         tracing.disable_tracing()
 
