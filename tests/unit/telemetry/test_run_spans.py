@@ -1,6 +1,5 @@
 """The spans of a run: which there are, below what, and what they say without any content."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,10 +9,8 @@ from tests.unit.agent.conftest import Provide
 from tests.unit.agent.runs import (
     MESSAGE_ID,
     USAGE,
-    Sink,
     agent_over,
     call_turn,
-    request,
     tell,
     text_turn,
 )
@@ -23,18 +20,11 @@ from hayrunner import SuggestionGenerator
 from hayrunner.agent import Agent
 from hayrunner.hooks import ModelResponse, PendingCall, Retry, RunHooks, Skip
 from hayrunner.telemetry import names
-from hayrunner_contracts.testing import eventually
 
 
 async def add(a: int, b: int) -> int:
     """Adds."""
     return a + b
-
-
-async def slow(name: str) -> str:
-    """Waits for ever."""
-    await asyncio.Event().wait()
-    return name
 
 
 def blocking(name: str) -> str:
@@ -221,6 +211,24 @@ async def test_a_call_with_wrong_arguments_is_invalid(provide: Provide, traces: 
     assert not any("sentinel" in text for text in traces.texts())
 
 
+async def test_names_that_a_provider_sends_are_names_or_left_out(
+    provide: Provide, traces: Traces
+) -> None:
+    called = call_turn(("add", {"a": 1, "b": 1}))
+    turn: list[Any] = [{**piece, "model": "sentinel, and more"} for piece in called]
+    turn[0]["choices"][0]["delta"]["tool_calls"][0]["id"] = "sentinel " * 30
+    odd = [{**piece, "model": "gpt-5:mini"} for piece in text_turn("yes")]
+    _, generator = await provide([turn, odd])
+
+    await tell(agent_over(generator, tools=[add]))
+
+    first, second = map(attributes, traces.named("chat"))
+    assert names.RESPONSE_MODEL not in first
+    assert second[names.RESPONSE_MODEL] == "gpt-5:mini"
+    assert names.TOOL_CALL_ID not in attributes(traces.one("execute_tool"))
+    assert not any("sentinel" in text for text in traces.texts())
+
+
 async def test_a_call_that_a_hook_refuses_is_refused(provide: Provide, traces: Traces) -> None:
     class No(RunHooks):
         async def on_tool_call(self, run: Any, call: PendingCall) -> Any:
@@ -250,97 +258,6 @@ async def test_a_reply_that_is_rejected_and_asked_for_again_is_two_calls(
     assert len(traces.named("chat")) == 2
     assert attributes(traces.one("invoke_agent"))[names.RUN_STEPS] == 2
     assert not any("sentinel" in text for text in traces.texts())
-
-
-async def test_a_provider_that_fails_leaves_a_code(provide: Provide, traces: Traces) -> None:
-    error = {"$status": 400, "body": {"error": {"message": "sentinel body"}}}
-    _, generator = await provide([[error]])
-
-    told = await tell(agent_over(generator))
-
-    assert told.code == "provider_error"
-    for span in (traces.one("chat"), traces.one("invoke_agent")):
-        assert attributes(span)[names.ERROR_TYPE] == "provider_error"
-        assert span.status.status_code is StatusCode.ERROR
-    assert attributes(traces.one("invoke_agent"))[names.RUN_STATUS] == "failed"
-    assert said_nothing_of_errors(traces)
-    assert not any("sentinel" in text for text in traces.texts())
-
-
-async def test_a_run_past_its_turns_fails_by_that_name(provide: Provide, traces: Traces) -> None:
-    _, generator = await provide([call_turn(("add", {"a": 1, "b": 2}))])
-
-    await tell(agent_over(generator, tools=[add]), options={"max_turns": 1})
-
-    assert len(traces.named("chat")) == 1
-    told = attributes(traces.one("invoke_agent"))
-    assert (told[names.ERROR_TYPE], told[names.RUN_EXIT_REASON]) == ("max_turns", "max_turns")
-
-
-@pytest.mark.parametrize("code", ["cancelled", "deadline_exceeded"])
-async def test_a_model_call_that_is_cut_is_there(
-    provide: Provide, traces: Traces, code: Any
-) -> None:
-    provider, generator = await provide([[*text_turn("Hel")[:1], {"$hang": True}]])
-    session = agent_over(generator).open_session(
-        request("hi"), message_id=MESSAGE_ID, sink=Sink(), agent_name="support"
-    )
-    running = asyncio.ensure_future(session.run())
-    await eventually(lambda: bool(provider.requests) and bool(provider.requests[0].emitted))
-
-    session.stop(code, "enough")
-    await running
-
-    chat, run = traces.one("chat"), traces.one("invoke_agent")
-    assert attributes(chat)[names.ERROR_TYPE] == "cancelled"
-    assert names.RESPONSE_FINISH_REASONS not in attributes(chat)
-    assert attributes(run)[names.ERROR_TYPE] == code
-    expected = StatusCode.UNSET if code == "cancelled" else StatusCode.ERROR
-    assert run.status.status_code is expected
-    assert said_nothing_of_errors(traces)
-
-
-async def test_a_tool_call_that_is_cut_is_there(provide: Provide, traces: Traces) -> None:
-    started = asyncio.Event()
-
-    async def wait(name: str) -> str:
-        """Waits."""
-        started.set()
-        return await slow(name)
-
-    _, generator = await provide([call_turn(("wait", {"name": "x"}), ("wait", {"name": "y"}))])
-    session = agent_over(generator, tools=[wait]).open_session(
-        request("hi", {"tool_concurrency": 2}),
-        message_id=MESSAGE_ID,
-        sink=Sink(),
-        agent_name="support",
-    )
-    running = asyncio.ensure_future(session.run())
-    await started.wait()
-
-    session.stop("cancelled", "enough")
-    await running
-
-    cut = traces.named("execute_tool wait")
-    assert [attributes(span)[names.OUTCOME] for span in cut] == ["cancelled"] * 2
-    assert attributes(traces.one("invoke_agent"))[names.RUN_STATUS] == "cancelled"
-
-
-async def test_a_worker_that_goes_away_ends_the_span(provide: Provide, traces: Traces) -> None:
-    provider, generator = await provide([[{"$hang": True}]])
-    session = agent_over(generator).open_session(
-        request("hi"), message_id=MESSAGE_ID, sink=Sink(), agent_name="support"
-    )
-    running = asyncio.ensure_future(session.run())
-    await eventually(lambda: bool(provider.requests))
-
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-
-    told = attributes(traces.one("invoke_agent"))
-    assert told[names.ERROR_TYPE] == "cancelled"
-    assert names.RUN_STATUS not in told
 
 
 async def test_subagents_are_runs_below_the_calls_that_asked_them(

@@ -40,6 +40,7 @@ class MessageForms:
     def __init__(self) -> None:
         # With the message itself, so that its id stays its own.
         self._made: dict[int, tuple[ChatMessage, msgspec.Raw]] = {}
+        self._defined: tuple[list[Mapping[str, Any]], str | None] = ([], None)
 
     def json(self, messages: Iterable[ChatMessage]) -> str:
         """The messages, of those that are too many the last ones."""
@@ -56,6 +57,15 @@ class MessageForms:
         }
         return _joined([msgspec.Raw(_ENCODER.encode(form))])
 
+    def definitions_json(self, tools: Iterable[Mapping[str, Any]]) -> str | None:
+        """See the function of that name; the same tools are mostly there at every step."""
+        given = list(tools)
+        known, told = self._defined
+        if len(given) != len(known) or not all(map(_is_same_tool, given, known)):
+            told = definitions_json(given)
+            self._defined = (given, told)
+        return told
+
     def _form(self, message: ChatMessage) -> msgspec.Raw:
         made = self._made.get(id(message))
         if made is None:
@@ -70,6 +80,10 @@ class MessageForms:
 def without_system(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
     """The conversation without the system messages that it begins with."""
     return messages[_first_other(messages) :]
+
+
+def _is_same_tool(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[key] is other[key] for key in ("name", "description", "parameters"))
 
 
 def system_json(messages: Sequence[ChatMessage]) -> str | None:
@@ -105,6 +119,12 @@ def result_json(result: object) -> str:
 
 def _encoded(value: Any) -> bytes:
     """JSON of any value; of one that is too large as much as fits, as text."""
+    try:
+        data = _ENCODER.encode(value)
+        if len(data) <= MAX_TEXT:
+            return data  # no text in it can be too long
+    except (TypeError, ValueError, RecursionError):
+        pass  # keys of other types, or no end: below
     try:
         plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
     except (TypeError, ValueError, RecursionError):

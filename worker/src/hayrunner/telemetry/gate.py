@@ -31,9 +31,7 @@ __all__ = [
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}", re.ASCII)
-_ORDINARY = frozenset(
-    {"haystack.tool.name", "haystack.tool.error", "haystack.component.type"},
-)
+_ORDINARY_TAGS = {"haystack.component.name": names.COMPONENT_NAME}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +76,10 @@ def kept(keeps: bool, content: Callable[[], str | None]) -> str | None:
 # --- everything else
 
 
-def ordinary_tag(key: str, value: Any) -> Any:
-    """A tag that Haystack, or an author's component, sets on a span: None unless it is one of
-    those that hold no content whatever is run. The inputs of a pipeline are ordinary tags, too."""
-    return value if key in _ORDINARY else None
+def ordinary_tag(key: str) -> str | None:
+    """The attribute for a tag that Haystack, or an author's component, sets on a span; None unless
+    it is one that holds no content whatever is run. The inputs of a pipeline are ordinary tags."""
+    return _ORDINARY_TAGS.get(key)
 
 
 def tool_name(name: str, registered: Container[str]) -> str:

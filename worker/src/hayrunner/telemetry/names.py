@@ -79,6 +79,8 @@ LINK_TO = "hayrunner.link.to"
 """On a link: what it leads to."""
 STEP = "hayrunner.step"
 OUTCOME = "hayrunner.outcome"
+COMPONENT_NAME = "hayrunner.component.name"
+"""Of a generator in a pipeline."""
 
 CONTENT_ATTRIBUTES = frozenset(
     {
@@ -126,6 +128,7 @@ ATTRIBUTES = CONTENT_ATTRIBUTES | {
     LINK_TO,
     STEP,
     OUTCOME,
+    COMPONENT_NAME,
 }
 
 # --- closed values

@@ -18,7 +18,6 @@ from hayrunner.telemetry import gate, names
 from hayrunner.telemetry.content import (
     MessageForms,
     arguments_json,
-    definitions_json,
     result_json,
     system_json,
     without_system,
@@ -106,10 +105,12 @@ class _LiveRun(RunSpan):
         answer: Callable[[], ChatMessage | None],
     ) -> None:
         span = self.span
-        span.set_attribute(names.RUN_STATUS, status)
-        span.set_attribute(names.RUN_EXIT_REASON, exit_reason)
-        span.set_attribute(names.RUN_STEPS, steps)
-        span.set_attributes(_usage_attributes(usage))
+        told = {
+            names.RUN_STATUS: status,
+            names.RUN_EXIT_REASON: exit_reason,
+            names.RUN_STEPS: steps,
+        }
+        span.set_attributes({**told, **_usage_attributes(usage)})
         set_known(span, names.REQUEST_MODEL, gate.plain_name(model))
         if error_code is not None:
             failed(span, error_code if error_code in names.ERROR_TYPES else names.OTHER)
@@ -198,8 +199,7 @@ class _LiveCall(ModelCallSpan):
     def chunk_came(self) -> None:
         self.streaming = False
         waited = time.perf_counter() - self._started
-        self._span.set_attribute(names.TIME_TO_FIRST_CHUNK, waited)
-        self._span.set_attribute(names.REQUEST_STREAM, True)
+        self._span.set_attributes({names.TIME_TO_FIRST_CHUNK: waited, names.REQUEST_STREAM: True})
 
     def asked(
         self,
@@ -207,7 +207,7 @@ class _LiveCall(ModelCallSpan):
         tools: Callable[[], Iterable[Mapping[str, Any]]],
     ) -> None:
         _keep_asked(self._span, self._keeps, self._forms, messages)
-        self._keep(names.TOOL_DEFINITIONS, lambda: definitions_json(tools()))
+        self._keep(names.TOOL_DEFINITIONS, lambda: self._forms.definitions_json(tools()))
 
     def replied(
         self,

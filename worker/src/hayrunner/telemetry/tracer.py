@@ -10,6 +10,7 @@ run's to say, decided when the span is made.
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 import msgspec
@@ -65,7 +66,10 @@ class HaystackTracer(Tracer):
 
     def current_span(self) -> Span | None:
         """See `haystack.tracing.Tracer`."""
-        return _Passing(trace.get_current_span())
+        current, exported = trace.get_current_span(), _current.get()
+        if exported is not None and exported.above is current:
+            return exported
+        return _Passing(current)
 
 
 class _Passing(Span):
@@ -84,11 +88,35 @@ class _Passing(Span):
         return self.above
 
 
-class _ModelCall(_Passing):
+class _Exported(_Passing):
+    """One that has a place in the table. Of ordinary tags it takes those that may pass."""
+
+    def __init__(self, tags: Mapping[str, Any]) -> None:
+        super().__init__(trace.get_current_span())
+        self.set_tags(dict(tags))
+
+    def set_tag(self, key: str, value: Any) -> None:
+        if (name := gate.ordinary_tag(key)) is not None:
+            self.above.set_attribute(name, str(value))
+
+
+_current: ContextVar[_Exported | None] = ContextVar("hayrunner_haystack_span", default=None)
+
+
+@contextmanager
+def _as_current(span: _Exported) -> Generator[_Exported]:
+    token = _current.set(span)
+    try:
+        yield span
+    finally:
+        _current.reset(token)
+
+
+class _ModelCall(_Exported):
     """A model call: of a component, or of a step of Haystack's own agent."""
 
-    def __init__(self, call: ModelCallSpan) -> None:
-        super().__init__(trace.get_current_span())
+    def __init__(self, call: ModelCallSpan, tags: Mapping[str, Any]) -> None:
+        super().__init__(tags)
         self._call = call
 
     def set_content_tag(self, key: str, value: Any) -> None:
@@ -118,16 +146,17 @@ class _ModelCall(_Passing):
         )
 
 
-class _ToolCall(_Passing):
+class _ToolCall(_Exported):
     """A tool call of Haystack's own agent."""
 
-    def __init__(self, call: ToolCallSpan) -> None:
-        super().__init__(trace.get_current_span())
+    def __init__(self, call: ToolCallSpan, tags: Mapping[str, Any]) -> None:
+        super().__init__(tags)
         self._call = call
         self._failed = False
 
     def set_tag(self, key: str, value: Any) -> None:
-        if key == "haystack.tool.error" and gate.ordinary_tag(key, value):
+        super().set_tag(key, value)
+        if key == "haystack.tool.error" and value is True:
             self._failed = True
             self._call.ended(names.FAILED, lambda: None)
 
@@ -141,16 +170,15 @@ class _ToolCall(_Passing):
 def _opened(stack: ExitStack, name: str, tags: Mapping[str, Any], parent: Context | None) -> Span:
     """The span for one of Haystack's, ended by `stack`."""
     if name == "haystack.agent.step.tool":
-        tool = str(gate.ordinary_tag("haystack.tool.name", tags.get("haystack.tool.name")))
+        tool = str(tags.get("haystack.tool.name"))
         # Haystack makes a span for a tool that it has, and none for one that it has not.
         opened = spans.tool_call_span(tool, {tool}, None, parent=parent)
-        return _ToolCall(stack.enter_context(opened))
+        return stack.enter_context(_as_current(_ToolCall(stack.enter_context(opened), tags)))
     if _is_model_call(name, tags):
-        kind = gate.ordinary_tag("haystack.component.type", tags.get("haystack.component.type"))
-        opened = spans.chat_span(generator_class=str(kind), model=None, parent=parent)
-        return _ModelCall(stack.enter_context(opened))
-    above = trace.get_current_span(parent)
-    return _Passing(above)
+        kind = str(tags.get("haystack.component.type"))
+        opened = spans.chat_span(generator_class=kind, model=None, parent=parent)
+        return stack.enter_context(_as_current(_ModelCall(stack.enter_context(opened), tags)))
+    return _Passing(trace.get_current_span(parent))
 
 
 def _is_model_call(name: str, tags: Mapping[str, Any]) -> bool:
