@@ -1,9 +1,19 @@
 """What the scripted provider streams in these tests."""
 
+import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["PIECES", "SLOW_AGENT", "chunk", "slow_text", "text_of_slow_run", "tool_turn"]
+__all__ = [
+    "PIECES",
+    "SLOW_AGENT",
+    "calls_turn",
+    "chunk",
+    "slow_text",
+    "text_of_slow_run",
+    "tool_turn",
+]
 
 SLOW_AGENT = """
 from hayrunner import Agent
@@ -52,4 +62,13 @@ def tool_turn(**calls: str) -> Iterator[dict[str, Any]]:
     for index, (name, arguments) in enumerate(calls.items()):
         function = {"name": name, "arguments": arguments}
         yield chunk({"tool_calls": [{"index": index, "id": f"t{index}", "function": function}]})
+    yield from _end("tool_calls")
+
+
+def calls_turn(tool: str, *arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A turn that calls one tool several times. The ids are others each time it is asked for."""
+    for index, given in enumerate(arguments):
+        function = {"name": tool, "arguments": json.dumps(given)}
+        call = {"index": index, "id": f"call-{uuid.uuid4()}", "function": function}
+        yield chunk({"tool_calls": [call]})
     yield from _end("tool_calls")

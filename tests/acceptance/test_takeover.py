@@ -108,7 +108,7 @@ async def test_runs_that_outlast_the_drain_are_finished_by_another_worker(
     serve: Serve, target: Path, nats_server: EmbeddedServer
 ) -> None:
     async with (
-        ScriptedProvider(_slow(3)) as provider,
+        ScriptedProvider(_slow(6)) as provider,
         await RunClient.connect(nats_server.url) as client,
     ):
         leaving = await start_worker(serve, target, provider, HAYRUNNER_DRAIN_TIMEOUT_S="0.3")
@@ -129,7 +129,7 @@ async def test_a_killed_workers_run_is_taken_over_from_its_start(
     serve: Serve, target: Path, nats_server: EmbeddedServer
 ) -> None:
     async with (
-        ScriptedProvider(_slow(2)) as provider,
+        ScriptedProvider(_slow(6)) as provider,
         await RunClient.connect(nats_server.url) as client,
     ):
         killed = await start_worker(serve, target, provider)

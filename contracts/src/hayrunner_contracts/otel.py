@@ -107,10 +107,11 @@ def destination_attributes(
     return attributes
 
 
-def context_headers() -> dict[str, str]:
-    """The current span's context, as headers. Empty where there is none."""
+def context_headers(context: Context | None = None) -> dict[str, str]:
+    """The span of a context, as headers; of the current one, if none is given. Empty where there
+    is none."""
     headers: dict[str, str] = {}
-    _PROPAGATOR.inject(headers)
+    _PROPAGATOR.inject(headers, context)
     return headers
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "ask",
     "claim_key",
     "commands",
+    "commands_consumer_name",
     "consumer_name",
     "dead",
     "derived_message_id",
@@ -150,6 +151,11 @@ def consumer_name(namespace: str, agent: str) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()
     return f"{name[: _LONGEST_CONSUMER_NAME - 65]}~{digest}"
+
+
+def commands_consumer_name(namespace: str) -> str:
+    """The durable consumer of a namespace's commands, on `RUN_COMMANDS`: it wakes parked runs."""
+    return token("namespace", namespace)
 
 
 def derived_message_id(stream: str, sequence: int) -> str:

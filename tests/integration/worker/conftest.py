@@ -9,22 +9,31 @@ from typing import Any
 
 import pytest
 import structlog
+from haystack.utils import Secret
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from tests.integration.worker.scripted import ScriptedAgent, ScriptedRegistry
+from tests.unit.agent.files import Files
+from tests.unit.agent.runs import agent_over
 
 from hayrunner.embedded import EmbeddedServer
+from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
+from hayrunner.registry import Registry
 from hayrunner.serving.app import Worker
 from hayrunner.serving.execution import PublisherFactory
 from hayrunner.serving.run_events import RunPublisher
 from hayrunner.serving.stored import messages_of
 from hayrunner.settings import Settings
+from hayrunner.testing.provider import Scenario, ScriptedProvider
+from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.codec import decode_event, decode_result
 from hayrunner_contracts.events import StreamEvent, UnknownEvent
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.testing import eventually
 
 Serve = Callable[..., Awaitable[Worker]]
+ServeFiles = Callable[..., Awaitable[Worker]]
+KEY = Secret.from_token("key")
 
 
 class Requester:
@@ -129,5 +138,35 @@ async def serve(nats_server: EmbeddedServer, requester: Requester) -> AsyncItera
                 watching = True
                 await requester.watch()
             return worker
+
+        yield start
+
+
+@pytest.fixture
+async def client(nc: Client) -> RunClient:
+    return RunClient(nc)
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
+
+
+@pytest.fixture
+async def serve_files(nats_server: EmbeddedServer, files: Files) -> AsyncIterator[ServeFiles]:
+    """Serves the agent `support`, whose model says what `scenario` says."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            scenario: Scenario, settings: dict[str, Any] | None = None, **agent_settings: Any
+        ) -> Worker:
+            provider = await stack.enter_async_context(ScriptedProvider(scenario))
+            generator = OpenAICompatibleChatGenerator(
+                model="m", api_key=KEY, api_base_url=provider.base_url
+            )
+            agent = agent_over(generator, tools=files.tools(), **agent_settings)
+            given: dict[str, Any] = {"port": -1, "drain_timeout_s": 0.1, **(settings or {})}
+            worker = Worker(Settings(nats_url=nats_server.url, **given), Registry([agent]))
+            return await stack.enter_async_context(worker)
 
         yield start

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.adapters.outcome import EventSink, RunOutcome, StepStore, StopCode
 from hayrunner.storage.base import Threads
 from hayrunner_contracts.commands import RunCommand
 from hayrunner_contracts.errors import RunFailure
@@ -60,6 +60,9 @@ class Session:
     def command(self, command: RunCommand) -> None:
         self.commands.append(command)
         self.told.set()
+
+    def durable(self, steps: StepStore) -> None:
+        self.steps = steps
 
     def unattended(self) -> None:
         self.attended = False

@@ -2,22 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from typing import Any
 
 import pytest
-from haystack.utils import Secret
 from nats.aio.client import Client
+from tests.integration.worker.conftest import ServeFiles
 from tests.unit.agent.files import Files, deletes
-from tests.unit.agent.runs import agent_over, call_turn, text_turn
+from tests.unit.agent.runs import call_turn, text_turn
 
 from hayrunner.embedded import EmbeddedServer
-from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
-from hayrunner.registry import Registry
-from hayrunner.serving.app import Worker
-from hayrunner.settings import Settings
-from hayrunner.testing.provider import Scenario, ScriptedProvider
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.commands import Say
@@ -33,40 +27,6 @@ from hayrunner_contracts.following import Event
 from hayrunner_contracts.message_ids import new_message_id
 from hayrunner_contracts.testing import assert_valid_stream, eventually
 
-ServeFiles = Callable[..., Awaitable[Worker]]
-KEY = Secret.from_token("key")
-
-
-@pytest.fixture
-async def client(nc: Client) -> RunClient:
-    return RunClient(nc)
-
-
-@pytest.fixture
-def files() -> Files:
-    return Files()
-
-
-@pytest.fixture
-async def serve(nats_server: EmbeddedServer, files: Files) -> AsyncIterator[ServeFiles]:
-    """Serves the agent `support`, whose model says what `scenario` says."""
-    async with AsyncExitStack() as stack:
-
-        async def start(
-            scenario: Scenario, settings: dict[str, Any] | None = None, **agent_settings: Any
-        ) -> Worker:
-            provider = await stack.enter_async_context(ScriptedProvider(scenario))
-            generator = OpenAICompatibleChatGenerator(
-                model="m", api_key=KEY, api_base_url=provider.base_url
-            )
-            agent = agent_over(generator, tools=files.tools(), **agent_settings)
-            given: dict[str, Any] = {"port": -1, "drain_timeout_s": 0.1, **(settings or {})}
-            worker = Worker(Settings(nats_url=nats_server.url, **given), Registry([agent]))
-            return await stack.enter_async_context(worker)
-
-        yield start
-
-
 TURNS = [deletes("/a"), text_turn("done")]
 
 
@@ -80,9 +40,9 @@ def outputs(events: list[Event]) -> list[tuple[Any, bool]]:
 
 
 async def test_a_run_waits_longer_than_ack_wait_and_runs_once(
-    serve: ServeFiles, client: RunClient, files: Files, nc: Client
+    serve_files: ServeFiles, client: RunClient, files: Files, nc: Client
 ) -> None:
-    await serve(TURNS, {"ack_wait_s": 1.0})
+    await serve_files(TURNS, {"ack_wait_s": 1.0})
     run = await client.submit("support", "hi")
     seen: list[Event] = []
     async for event in run.events():
@@ -102,16 +62,16 @@ async def test_a_run_waits_longer_than_ack_wait_and_runs_once(
 
 
 async def test_a_decision_from_before_the_run_began_is_found(
-    serve: ServeFiles, client: RunClient, files: Files, nats_server: EmbeddedServer
+    serve_files: ServeFiles, client: RunClient, files: Files, nats_server: EmbeddedServer
 ) -> None:
-    first = await serve(TURNS)
+    first = await serve_files(TURNS)
     await first.__aexit__(None, None, None)
     run = await client.submit("support", "hi")
     await run.deny("call_0", feedback="Not now.")
     await run.approve("call_0")
     await run.say("And hurry.")
 
-    await serve(TURNS, {"worker_id": "second"})
+    await serve_files(TURNS, {"worker_id": "second"})
     seen = [event async for event in run.events()]
 
     assert (await run.result()).answer == "done"
@@ -123,9 +83,9 @@ async def test_a_decision_from_before_the_run_began_is_found(
 
 
 async def test_a_decision_for_a_run_that_changes_its_worker_is_found(
-    serve: ServeFiles, client: RunClient, files: Files
+    serve_files: ServeFiles, client: RunClient, files: Files
 ) -> None:
-    first = await serve(TURNS)
+    first = await serve_files(TURNS)
     run = await client.submit("support", "hi")
     async with aclosing(run.events()) as events:
         async for event in events:
@@ -135,7 +95,7 @@ async def test_a_decision_for_a_run_that_changes_its_worker_is_found(
     await first.__aexit__(None, None, None)
     await run.approve("call_0")
 
-    await serve(TURNS, {"worker_id": "second"})
+    await serve_files(TURNS, {"worker_id": "second"})
 
     assert (await run.result()).answer == "done"
     assert files.done == ["delete /a"]
@@ -144,9 +104,9 @@ async def test_a_decision_for_a_run_that_changes_its_worker_is_found(
 
 
 async def test_a_run_nobody_watches_tells_which_calls_wait(
-    serve: ServeFiles, client: RunClient, files: Files
+    serve_files: ServeFiles, client: RunClient, files: Files
 ) -> None:
-    await serve(TURNS)
+    await serve_files(TURNS)
     run = await client.submit("support", "hi", mode="answer", tools=True)
     seen: list[Event] = []
     async for event in run.events():
@@ -170,9 +130,9 @@ async def test_a_run_nobody_watches_tells_which_calls_wait(
 
 
 async def test_a_direct_stream_takes_decisions_and_messages(
-    serve: ServeFiles, client: RunClient, files: Files
+    serve_files: ServeFiles, client: RunClient, files: Files
 ) -> None:
-    await serve(TURNS)
+    await serve_files(TURNS)
     run = client.attached(new_message_id())
     seen: list[Event] = []
     async for event in client.ask_stream("support", "hi", message_id=run.message_id):
@@ -188,9 +148,9 @@ async def test_a_direct_stream_takes_decisions_and_messages(
 
 
 async def test_a_direct_answer_cannot_ask_anybody_and_does_not_wait(
-    serve: ServeFiles, client: RunClient, files: Files
+    serve_files: ServeFiles, client: RunClient, files: Files
 ) -> None:
-    await serve(TURNS)
+    await serve_files(TURNS)
     result = await client.ask("support", "hi", tools=True, timeout=5, include_messages=True)
     assert (result.answer, files.done) == ("done", [])
     assert result.messages is not None
@@ -198,9 +158,9 @@ async def test_a_direct_answer_cannot_ask_anybody_and_does_not_wait(
 
 
 async def test_a_command_with_an_id_is_taken_once_however_often_it_is_sent(
-    serve: ServeFiles, client: RunClient, nc: Client
+    serve_files: ServeFiles, client: RunClient, nc: Client
 ) -> None:
-    await serve(TURNS)
+    await serve_files(TURNS)
     run = await client.submit("support", "hi")
     subject = f"runs.default.{run.message_id}.commands"
     seen: list[Event] = []
@@ -216,10 +176,10 @@ async def test_a_command_with_an_id_is_taken_once_however_often_it_is_sent(
 
 @pytest.mark.parametrize("code", ["cancelled", "deadline_exceeded"])
 async def test_a_run_that_waits_ends_when_it_is_cancelled_or_late(
-    serve: ServeFiles, client: RunClient, files: Files, code: str
+    serve_files: ServeFiles, client: RunClient, files: Files, code: str
 ) -> None:
     turns = [call_turn(("delete", {"path": "/a"}), ("read", {"path": "/b"})), text_turn("never")]
-    await serve(turns)
+    await serve_files(turns)
     limits: dict[str, Any] = {} if code == "cancelled" else {"timeout_s": 1.0}
     run = await client.submit("support", "hi", include_messages=True, **limits)
     seen: list[Event] = []
@@ -238,7 +198,7 @@ async def test_a_run_that_waits_ends_when_it_is_cancelled_or_late(
 
 
 async def test_many_runs_wait_and_no_decision_reaches_another(
-    serve: ServeFiles, client: RunClient, files: Files
+    serve_files: ServeFiles, client: RunClient, files: Files
 ) -> None:
     def answer(body: dict[str, Any]) -> Any:
         messages = body["messages"]
@@ -246,7 +206,7 @@ async def test_many_runs_wait_and_no_decision_reaches_another(
             return text_turn(messages[-1]["content"])
         return deletes(messages[-1]["content"])
 
-    await serve(answer)
+    await serve_files(answer)
     runs = [await client.submit("support", f"/{number}") for number in range(20)]
     asked: dict[int, StreamEvent] = {}
 

@@ -1,5 +1,6 @@
 """Subagents on other workers: real agents over scripted providers, real workers, a real bus."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -207,3 +208,40 @@ async def test_suggestions_are_published_between_message_end_and_stream_end(
     headless = await requester.publish(mode="answer", tools=True)
     await requester.ended(headless)
     assert "suggestion" not in kinds(await requester.stored_events(headless))
+
+
+async def test_a_caller_that_goes_on_elsewhere_finds_the_run_it_asked_for(
+    provide: Provide, serving: Serving, requester: Requester
+) -> None:
+    gate: dict[str, Any] = {}
+
+    async def slow() -> AsyncIterator[Any]:
+        first, *rest = text_turn("Blue", " tea")
+        yield first
+        gate["begun"] = True
+        while "open" not in gate:
+            yield {"$sleep": 0.02}
+        for piece in rest:
+            yield piece
+
+    _, parent = await provide([ASK, text_turn("It is blue.")])
+    child_side, child = await provide(lambda _: slow())
+    await serving(named(child, "researcher"))
+    first = await serving(
+        named(parent, "support", subagents=["researcher"]), drain_timeout_s=0.0, worker_id="first"
+    )
+    message_id = await requester.publish()
+    await eventually(lambda: "begun" in gate, what="the run over there")
+    leaving = asyncio.create_task(first.shutdown())
+    await serving(named(parent, "support", subagents=["researcher"]), worker_id="second")
+    await leaving
+    gate["open"] = True
+
+    result = await requester.ended(message_id)
+    assert (result.status, result.answer, result.attempts) == ("completed", "It is blue.", 1)
+    events = await requester.stored_events(message_id)
+    assert_valid_stream(events)
+    assert "run_resumed" in kinds(events)
+    assert len(child_side.requests) == 1
+    assert len(requester.results) == 2
+    assert [e.tool_output for e in events if isinstance(e, ToolOutput)][-1] == "Blue tea"

@@ -352,4 +352,4 @@ def test_the_bus_is_not_asked_for_spans_where_nobody_traces() -> None:
 
     first: Any = bus.attempt_span("a", {}, message_id=None)
     assert first is bus.attempt_span("b", {"traceparent": REQUESTER}, message_id="x")
-    assert bus.current_traceparent() is None
+    assert bus.attempt_traceparent() is None

@@ -33,6 +33,8 @@ CALLS: list[tuple[Callable[..., Any], tuple[str, ...], dict[str, str]]] = [
     (internals.record_tool_calls, ("state", "messages"), {}),
     (internals.run_hooks, (), {"hooks": "dict", "hook_point": "str", "state": "state"}),
     (internals.schedule_tool_calls, ("calls", "tools"), {}),
+    (internals.serialize_value, ("payload",), {}),
+    (internals.deserialize_value, ("serialized",), {}),
 ]
 OURS = {internals.mandatory_inputs, internals.content_parts, internals.uses_state}
 

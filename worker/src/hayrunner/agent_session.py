@@ -7,7 +7,8 @@ from msgspec import UNSET
 
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import as_chat_messages
-from hayrunner.adapters.outcome import RunOutcome, StopCode
+from hayrunner.adapters.kept_steps import go_on_from
+from hayrunner.adapters.outcome import RunOutcome, StepStore, StopCode
 from hayrunner.adapters.session import LoopSession
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.adapters.writer import StreamWriter
@@ -100,6 +101,10 @@ class AgentSession:
     def command(self, command: RunCommand) -> None:
         """See `serving.served.RunSession`."""
         self._inbox.take(command)
+
+    def durable(self, steps: StepStore) -> None:
+        """See `serving.served.RunSession`."""
+        go_on_from(self._run, steps)
 
     def unattended(self) -> None:
         """See `serving.served.RunSession`."""

@@ -27,6 +27,9 @@ class RunInbox:
 
     def __init__(self, message_id: str = "", *, attended: bool = True) -> None:
         self.attended = attended
+        self.said_taken = 0
+        """How many messages the run has taken, in all its attempts."""
+        self._said_before = 0
         self._message_id = message_id
         self._decisions: list[Decision] = []
         self._settled: set[str] = set()
@@ -37,7 +40,10 @@ class RunInbox:
     def take(self, command: RunCommand) -> None:
         """Keep a command for the run; one that it cannot take any more is logged and dropped."""
         if isinstance(command, Say):
-            if self._closed or len(self._said) >= _MOST_SAID:
+            if self._said_before:
+                # An earlier attempt took it.
+                self._said_before -= 1
+            elif self._closed or len(self._said) >= _MOST_SAID:
                 self._ignore(command)
             else:
                 self._said.append(command.text)
@@ -62,12 +68,26 @@ class RunInbox:
             self._news.clear()
             await self._news.wait()
 
+    def has_decision(self, call_ids: Collection[str]) -> bool:
+        """Whether there is a decision on one of these calls that was not taken."""
+        return any(decision.tool_call_id in call_ids for decision in self._decisions)
+
     def settle(self, call_id: str) -> None:
         """The call is decided: what else came or comes for it is ignored."""
         self._settled.add(call_id)
         for late in [one for one in self._decisions if one.tool_call_id == call_id]:
             self._decisions.remove(late)
             self._ignore(late)
+
+    @property
+    def settled(self) -> set[str]:
+        """The calls that are decided."""
+        return set(self._settled)
+
+    def go_on(self, *, said_taken: int, settled: Collection[str]) -> None:
+        """What an earlier attempt at the run took of the commands that are going to come again."""
+        self.said_taken = self._said_before = said_taken
+        self._settled.update(settled)
 
     @property
     def has_said(self) -> bool:
@@ -77,6 +97,7 @@ class RunInbox:
     def take_said(self) -> list[str]:
         """The messages that came since the last time, in order."""
         said, self._said = self._said, []
+        self.said_taken += len(said)
         return said
 
     def for_subagent(self) -> "RunInbox":

@@ -62,6 +62,8 @@ class Settings(BaseSettings):
     ack_wait_s: float = Field(default=20.0, ge=0.5)
     """Seconds without a sign of life after which a run is given to another worker."""
     max_attempts: int = Field(default=3, ge=1)
+    park_after_s: float = Field(default=30.0, ge=0)
+    """Seconds that a run waits for an approval before it gives up its slot and waits parked."""
     drain_timeout_s: float = Field(default=30.0, ge=0)
     """Seconds that running runs may go on after SIGTERM."""
     max_request_bytes: int = Field(default=900_000, ge=1_000)

@@ -15,7 +15,10 @@ from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 
 from hayrunner.adapters.call_checks import schema_faults
+from hayrunner.adapters.checkpoints import AskedCall
 from hayrunner.adapters.context import RunContext
+from hayrunner.adapters.kept_steps import keep_asked
+from hayrunner.adapters.outcome import RunParked
 from hayrunner.adapters.plain_values import copied
 from hayrunner.approvals import is_marked
 from hayrunner.errors import ApprovalExpired, HookFailed
@@ -81,24 +84,27 @@ async def ask_people(
     run, in the same order.
 
     Where time is up, what is left is denied; `ApprovalExpired` where the agent wants the run to
-    end instead.
+    end instead. `RunParked` where a durable run has waited for long enough to give up its place.
     """
-    rules, loop = run.approvals, asyncio.get_running_loop()
-    timeout_s = rules.timeout_s
     if run.inbox is None or not run.inbox.attended:
         return _undecided(run, "nobody can be asked in this run", calls, {})
-    ends = None if timeout_s is None else loop.time() + timeout_s
-    await run.emit(_requests(run, calls))
+    patience = await _ask(run, calls)
     waiting = {call.id or "": call for call in calls}
     decided: dict[str, ToolCall | Refused] = {}
     while waiting:
         try:
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(patience.until):
                 decision = await run.inbox.decision(waiting)
         except TimeoutError:
+            if run.inbox.has_decision(waiting):
+                continue
+            if patience.parks and run.steps is not None:
+                run.steps.parks()
+                raise RunParked(patience.wake_at) from None
             for call_id in waiting:
                 run.inbox.settle(call_id)
-            return _undecided(run, f"no decision came within {timeout_s:g} s", calls, decided)
+            why = f"no decision came within {run.approvals.timeout_s:g} s"
+            return _undecided(run, why, calls, decided)
         call = waiting[decision.tool_call_id]
         outcome, fault = _decide(run, decision, call, tools[call.tool_name])
         if fault is not None:
@@ -110,11 +116,47 @@ async def ask_people(
     return [decided[call.id or ""] for call in calls]
 
 
-def _requests(run: RunContext, calls: Sequence[ToolCall]) -> list[ToolApprovalRequest]:
-    timeout_s = run.approvals.timeout_s
+@dataclass(frozen=True, kw_only=True)
+class _Patience:
+    """How long a run waits. `until` is a time of the loop's clock, `wake_at` of the epoch;
+    `parks` says what comes then."""
+
+    until: float | None
+    parks: bool
+    wake_at: float | None
+
+
+async def _ask(run: RunContext, calls: Sequence[ToolCall]) -> _Patience:
+    """Ask about the calls that nobody was asked about yet, by an earlier attempt at this run."""
+    now, timeout_s = time.time(), run.approvals.timeout_s
+    known = {one.id: one for one in (run.called and run.called.asked) or ()}
+    expires_at = None if timeout_s is None else now + timeout_s
+    expiries = [one.expires_at for one in known.values() if one.expires_at is not None]
+    if expiries:
+        expires_at = min(expiries)
+    new = [call for call in calls if call.id not in known]
+    if new:
+        await run.emit(_requests(run, new, expires_at))
+        asked = [AskedCall(id=call.id or "", expires_at=expires_at) for call in calls]
+        kept = await keep_asked(run, asked)
+    else:
+        kept = True
+    ends = [moment for moment in (expires_at, run.deadline) if moment is not None]
+    wake_at = min(ends, default=None)
+    left = None if expires_at is None else expires_at - now
+    park_after_s = run.steps.park_after_s if kept and run.steps is not None else None
+    parks = park_after_s is not None and (left is None or park_after_s < left)
+    wait_s = park_after_s if parks else left
+    until = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
+    return _Patience(until=until, parks=parks, wake_at=wake_at)
+
+
+def _requests(
+    run: RunContext, calls: Sequence[ToolCall], expires: float | None
+) -> list[ToolApprovalRequest]:
     expires_at = None
-    if timeout_s is not None:
-        moment = datetime.fromtimestamp(time.time() + timeout_s, UTC)
+    if expires is not None:
+        moment = datetime.fromtimestamp(expires, UTC)
         expires_at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return [
         ToolApprovalRequest(

@@ -46,6 +46,7 @@ def loop_body(
         # Before a copy of the generator is made: it is to share the client.
         await agent.warm_up_async()
         run.generator = run_generator(agent.chat_generator, run.settings)
+        run.in_loop = True
         if response_format is not None:
             form = _Form(agent, list(messages), run, response_format)
             return await form.answer(_run_tools(tools))
@@ -140,6 +141,8 @@ class _Form:
             # For consumers, who have seen the text: what that step counts is not the answer.
             await run.emit([Data(data_type=REPLY_REJECTED, data={"step": run.normalizer.step})])
         run.new_messages.append(ChatMessage.from_user(feedback))
+        # A turn that is no part of the loop: it is made again where its worker dies.
+        run.in_loop = False
         history = [*self._messages, *run.new_messages]
         await self._agent.run_async(messages=history, tools=Toolset([]))
         if run.finish_reason == "stopped":

@@ -154,6 +154,17 @@ class RunCitations:
             return []
         return [source for document in cited if (source := self.tell(document, call_id, step=step))]
 
+    def known(self) -> list[tuple[CitedDocument, bool]]:
+        """Every source, and whether its event was made."""
+        return [(source, source.index in self._told) for source in self.registry.sources]
+
+    def know(self, document: CitedDocument, *, told: bool) -> None:
+        """A source that an earlier attempt at the run numbered. In a registry that others fill,
+        too, its number may be another now: what was told keeps its own."""
+        added = self.registry.add(document)
+        if told:
+            self._told.add(added.index)
+
     def tell(self, document: CitedDocument, call_id: str | None, *, step: int) -> Source | None:
         """The event for a source; None where there was one."""
         if document.index in self._told:

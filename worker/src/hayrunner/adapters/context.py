@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haystack.dataclasses import ChatMessage
 from msgspec.structs import replace
@@ -17,13 +17,16 @@ from hayrunner.adapters.citations import RunCitations
 from hayrunner.adapters.convert import WireMessages
 from hayrunner.adapters.hook_chain import HookChain
 from hayrunner.adapters.normalize import ChunkNormalizer
-from hayrunner.adapters.outcome import EventSink
+from hayrunner.adapters.outcome import EventSink, StepStore
 from hayrunner.adapters.settings import RunSettings
 from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
 from hayrunner.run_inbox import RunInbox
 from hayrunner.storage.base import ThreadTurn
 from hayrunner_contracts.events import StreamEvent, ToolOutput, Usage
+
+if TYPE_CHECKING:
+    from hayrunner.adapters.checkpoints import Checkpoint
 
 __all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
 
@@ -50,7 +53,8 @@ class RunContext:
     call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
     `looked_at` counts the messages whose call ids are known.
-    `ended` is set before the last events: a tool's thread may live on, and is not heard then.
+    `stopping` says that somebody ended the run early. `ended` is set before the last events: a
+    tool's thread may live on, and is not heard then.
     `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
     to be told before its next call.
 
@@ -58,6 +62,10 @@ class RunContext:
     run here or elsewhere. `subagent_calls` counts model calls of subagents, `relayed` has an
     output for every call of theirs that is open. `suggest` finds follow-up questions for an
     answer; None where nobody wants them. `deadline` is in seconds since the epoch.
+
+    `steps` is where a durable run's steps are kept, `in_loop` says that what runs now is a loop
+    that can go on from one. `found` is what an earlier attempt kept, until the loop has gone on
+    from it, `kept_messages` are its messages. `called` is the checkpoint of the step that goes on.
     """
 
     message_id: str
@@ -86,6 +94,7 @@ class RunContext:
     stop_reason: str | None = None
     streaming: asyncio.Task[Any] | None = None
     delta_error: HayrunnerError | None = None
+    stopping: bool = False
     ended: bool = False
     unsent: deque[StreamEvent] = field(default_factory=deque[StreamEvent])
     to_wire: WireMessages = field(default_factory=WireMessages)
@@ -96,6 +105,11 @@ class RunContext:
     path: tuple[str, ...] = ()
     subagent_calls: int = 0
     relayed: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
+    steps: StepStore | None = None
+    in_loop: bool = False
+    found: "Checkpoint | None" = None
+    kept_messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    called: "Checkpoint | None" = None
     _tags: TagFilter = field(default_factory=TagFilter)
     _in_turn: asyncio.Lock | None = None
 

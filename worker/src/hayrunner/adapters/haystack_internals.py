@@ -30,6 +30,8 @@ from haystack.components.agents.tool_calling import _schedule_tool_calls as sche
 from haystack.dataclasses import ChatMessage
 from haystack.tools import ComponentTool, Tool
 from haystack.tools.parameters_schema_utils import _is_state_annotation as is_state_annotation
+from haystack.utils.base_serialization import _deserialize_value_with_schema as deserialize_value
+from haystack.utils.base_serialization import _serialize_value_with_schema as serialize_value
 
 _KEPT = "_hayrunner_takes_state"
 
@@ -63,6 +65,7 @@ __all__ = [
     "check_duplicate_tool_names",
     "content_parts",
     "create_tool_span",
+    "deserialize_value",
     "mandatory_inputs",
     "merge_tool_outputs",
     "pending_tool_call_messages",
@@ -72,5 +75,6 @@ __all__ = [
     "record_tool_calls",
     "run_hooks",
     "schedule_tool_calls",
+    "serialize_value",
     "uses_state",
 ]

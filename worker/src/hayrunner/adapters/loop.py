@@ -23,6 +23,7 @@ from hayrunner.adapters.call_checks import CheckedCalls, with_calls
 from hayrunner.adapters.context import REPLY_REJECTED, RunContext, current_run
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.interjections import goes_on_for_what_was_said, take_in
+from hayrunner.adapters.kept_steps import keep_called, keep_settled, take_found
 from hayrunner.adapters.model_call import ModelReply, call_model, with_preamble
 from hayrunner.adapters.parameters import check_tool_choice
 from hayrunner.adapters.spans import NO_SPAN, foreign_tracing, span, tool_call_not_run
@@ -117,8 +118,18 @@ class _Step:
 
     async def run(self) -> bool:
         """Whether the loop goes on."""
-        await take_in(self.run_context, self.state)
-        return await self._play() or await goes_on_for_what_was_said(self.run_context)
+        run = self.run_context
+        found = take_found(run, self.state)
+        if found is not None:
+            self.exe.counter = self.state.data["step_count"]
+            if found.phase == "exited":
+                return await self._continue_after_exit() or await goes_on_for_what_was_said(run)
+            if found.phase == "called":
+                run.called = found
+                answer = found.reply_of(run, self._current_tools())
+                return await self._use_tools(answer) or await goes_on_for_what_was_said(run)
+        await take_in(run, self.state)
+        return await self._play() or await goes_on_for_what_was_said(run)
 
     async def _play(self) -> bool:
         tools = self._current_tools()
@@ -133,13 +144,19 @@ class _Step:
         if not reply.tool_calls:
             return await self._end_with_reply(reply)
         self.run_context.tool_choice_honoured = True
+        await keep_called(self.run_context, self.state, answer)
+        return await self._use_tools(answer)
+
+    async def _use_tools(self, answer: ModelReply) -> bool:
         await self._hooks("before_tool")
         exit_tool = await self._run_tools(answer)
         self._count_step()
-        if exit_tool is not None:
-            self._end(exit_tool, "tool")
-            return await self._continue_after_exit()
-        return True
+        if exit_tool is None:
+            await keep_settled(self.run_context, self.state)
+            return True
+        self._end(exit_tool, "tool")
+        await keep_settled(self.run_context, self.state, exited=True)
+        return await self._continue_after_exit()
 
     def _current_tools(self) -> list[Tool]:
         # Flattened at every step: a dynamic toolset may have found tools in the one before.

@@ -8,7 +8,7 @@ leave open is closed from the reply they belong to.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,11 @@ class ChunkNormalizer:
         self._answer_tool, self._held = answer_tool, []
         if used_ids is not None:
             self.used_ids.update(used_ids)
+
+    def go_on(self, step: int, used_ids: Iterable[str], calls: list[CallRecord]) -> None:
+        """What an earlier attempt at the run had come to."""
+        self.step, self._calls = step, calls
+        self.used_ids.update(used_ids)
 
     @property
     def calls(self) -> list[CallRecord]:

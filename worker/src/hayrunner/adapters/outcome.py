@@ -8,9 +8,45 @@ from hayrunner_contracts.events import FinishReason, StreamEvent, Usage
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.results import RunStatus
 
-__all__ = ["EventSink", "RunOutcome", "StopCode"]
+__all__ = ["EventSink", "Phase", "RunOutcome", "RunParked", "StepStore", "StopCode"]
 
 StopCode = Literal["cancelled", "deadline_exceeded"]
+Phase = Literal["called", "settled", "exited", "ended"]
+"""Where in a run a checkpoint was taken: the calls of a reply are known and none has run; all have
+settled; they have, and the loop is over; nothing is left but to write down how the run ended."""
+
+
+class StepStore(Protocol):
+    """Where the steps of a durable run are kept."""
+
+    @property
+    def found(self) -> bytes | None:
+        """What an earlier attempt kept last."""
+        ...
+
+    @property
+    def park_after_s(self) -> float | None:
+        """How long the run may wait for a person's decision before it is parked; None: as long
+        as it takes."""
+        ...
+
+    def parks(self) -> None:
+        """The run is about to be parked: commands that come from here on are to wake it."""
+        ...
+
+    async def keep(self, checkpoint: bytes, *, phase: Phase, step: int) -> None:
+        """Kept when this returns, and every event emitted before it is stored. Waits while the
+        bus is away, and does not return where the run is another worker's by now."""
+        ...
+
+
+class RunParked(Exception):
+    """The run waits for a person and gives up its place until there is a decision, or until
+    `wake_at`, in seconds since the epoch. Its last checkpoint has all of it. Not an error."""
+
+    def __init__(self, wake_at: float | None) -> None:
+        super().__init__("the run waits for a decision")
+        self.wake_at = wake_at
 
 
 class EventSink(Protocol):

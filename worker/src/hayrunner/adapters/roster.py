@@ -15,7 +15,12 @@ OnEvent = Callable[[StreamEvent | UnknownEvent], Awaitable[None]]
 @dataclass(frozen=True, kw_only=True)
 class RemoteCall:
     """A task for an agent elsewhere. `path` names the agents above it, the outermost first;
-    `deadline` is in seconds since the epoch."""
+    `deadline` is in seconds since the epoch.
+
+    `key` is the same in every attempt at the run that asks: the task is then done once, and a
+    later attempt finds it. None where the run starts over, and asks anew. `is_over` says of a
+    cancel whether the run that asks ends by it, or goes on elsewhere.
+    """
 
     agent: str
     prompt: str
@@ -25,6 +30,8 @@ class RemoteCall:
     token_budget: int | None = None
     deadline: float | None = None
     record_content_telemetry: bool = False
+    key: str | None = None
+    is_over: Callable[[], bool] = lambda: True
 
 
 class RemoteAgents(Protocol):
@@ -34,7 +41,7 @@ class RemoteAgents(Protocol):
         """Run it to its end; every event is given to `on_event`, in order.
 
         Raises `RunError` where the call cannot be made or its end is not learnt. Cancelling this
-        cancels the run over there.
+        cancels the run over there, unless the one that asks goes on elsewhere and finds it again.
         """
         ...
 

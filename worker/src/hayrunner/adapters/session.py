@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hayrunner.adapters.context import RunContext, current_run
-from hayrunner.adapters.outcome import RunOutcome, StopCode
+from hayrunner.adapters.kept_steps import keep_end
+from hayrunner.adapters.outcome import RunOutcome, RunParked, StopCode
 from hayrunner.adapters.spans import note_end, run_span
 from hayrunner.adapters.writer import StreamWriter, close_history
 from hayrunner.errors import HayrunnerError, HookFailed, UnsupportedOption
@@ -68,20 +69,28 @@ class LoopSession:
         if self._stopped is not None:
             return
         self._stopped = (code, message)
+        self._run.stopping = True
         if self._task is not None:
             self._task.cancel()
 
     async def run(self) -> RunOutcome:
         """See `serving.served.RunSession`."""
         with run_span(self._run) as traced:
-            outcome = await self._run_and_leave()
-            note_end(traced, self._run, outcome)
-            return outcome
+            try:
+                outcome = await self._run_and_leave()
+            except RunParked as error:
+                traced.parked()
+                parked = error
+            else:
+                note_end(traced, self._run, outcome)
+                return outcome
+        # Out here: it is no failure of the span's.
+        raise parked
 
     async def _run_and_leave(self) -> RunOutcome:
         try:
             outcome = await self._run_to_end()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, RunParked):
             await self._leave_thread(over=False)
             raise
         except BaseException:
@@ -91,30 +100,48 @@ class LoopSession:
         return outcome
 
     async def _run_to_end(self) -> RunOutcome:
-        if self._stopped is None:
-            await self._drive()
-        ending = self._ending()
+        run = self._run
+        if (found := run.found) is not None and found.ended is not None:
+            # An earlier attempt came this far; it may have written the run's memory.
+            messages, kept = found.ended.messages, found.ended
+            ending = _Ending(kept.status, kept.finish_reason, kept.error, kept.answer)
+        else:
+            if self._stopped is None:
+                await self._drive()
+            ending = self._ending()
+            messages = await self._closed(ending)
+        run.ended = True
+        ending = await self._stored(ending, messages)
+        ending = await self._told_hooks(ending)
+        await run.emit(ending.events(run.usage))
+        if ending.status == "completed":
+            await self._suggest(ending.answer)
+        return self._outcome(ending, messages)
+
+    async def _closed(self, ending: "_Ending") -> list[ChatMessage]:
+        """The run's messages, with nothing left open in them, nor in its events. Before memory is
+        written, how the run ended is kept, where its steps are: memory is written once, and what
+        it says must not come out differently in another attempt."""
         run = self._run
         run.ended = True
-        events: list[StreamEvent] = []
         if ending.status != "completed":
             why = _why(ending.failure)
             close_history(run, ending.finish_reason, why)
-            events.extend(run.close_relayed(why))
+            events = run.close_relayed(why)
             events.extend(run.normalizer.close_open_calls(why))
+            await run.emit(events)
         messages = run.to_wire(run.new_messages)
-        ending = await self._stored(ending, messages)
-        ending = await self._told_hooks(ending)
-        events.extend(ending.events(run.usage))
-        await run.emit(events)
-        if ending.status == "completed":
-            await self._suggest(ending.answer)
+        if self._writer is not None and messages:
+            await keep_end(run, self._outcome(ending, messages))
+        return messages
+
+    def _outcome(self, ending: "_Ending", messages: list[ChatMessage]) -> RunOutcome:
         return RunOutcome(
             status=ending.status,
             answer=ending.answer,
             finish_reason=ending.finish_reason,
-            usage=run.usage,
-            model_calls=run.all_model_calls,
+            usage=self._run.usage,
+            model_calls=self._run.all_model_calls,
             error=ending.failure,
             messages=messages,
         )
@@ -194,6 +221,8 @@ class LoopSession:
         error: BaseException | None = None
         if task is not None and not task.cancelled():
             error = task.exception()
+            if isinstance(error, RunParked) and self._stopped is None:
+                raise error
             if error is None:
                 # Done, even if somebody said stop a moment too late.
                 return self._ended_by_itself(task.result())

@@ -7,6 +7,7 @@ from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claim, ClaimRecord, Claims, is_final
 from hayrunner.serving.deliveries import Delivery
 from hayrunner.serving.holdings import Holdings, ask_holder
+from hayrunner.serving.parking import Parking
 from hayrunner.serving.results import publish_again
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import subjects
@@ -34,6 +35,7 @@ class Admission:
     bus: Bus
     claims: Claims
     holdings: Holdings
+    parking: Parking
     worker: str
     max_attempts: int
     ack_wait_s: float
@@ -50,10 +52,13 @@ class Admission:
                 found = await self.claims.find(message_id)
                 if found is None:
                     claim = await self.claims.create(
-                        message_id, agent=delivery.agent, sequence=delivery.sequence
+                        message_id,
+                        agent=delivery.agent,
+                        sequence=delivery.sequence,
+                        requested_at=delivery.requested_at,
                     )
                     taken = None if claim is None else Admitted(claim=claim)
-                elif await self._settled(delivery, key, message_id, found[0]):
+                elif await self._settled(delivery, key, message_id, *found):
                     return None
                 else:
                     taken = await self._take_over(delivery, message_id, *found)
@@ -63,7 +68,7 @@ class Admission:
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _settled(
-        self, delivery: Delivery, key: str, message_id: str, record: ClaimRecord
+        self, delivery: Delivery, key: str, message_id: str, record: ClaimRecord, revision: int
     ) -> bool:
         if is_final(record.status):
             await publish_again(self.bus, message_id)
@@ -77,6 +82,8 @@ class Admission:
             else:
                 # A second request with the same message id: the first one has a result to come.
                 await delivery.ack()
+            return True
+        if await self.parking.stays(delivery, message_id, record, revision):
             return True
         if record.status == "waiting" or record.worker == self.worker:
             return False
@@ -96,6 +103,8 @@ class Admission:
         )
         if claim is None:
             return None
+        if record.parked is not None and record.sequence != delivery.sequence:
+            await self.parking.forget(record.sequence)
         _log.info(
             "a run was taken over",
             message_id=message_id,

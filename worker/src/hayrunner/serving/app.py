@@ -33,6 +33,7 @@ __all__ = ["ConnectionLost", "Worker"]
 
 _log = get_logger(__name__)
 
+_BORDER_LIMIT_S = 5.0
 _CUT_LIMIT_S = 12.0
 _FORCED_LIMIT_S = 2.0
 _CLOSE_LIMIT_S = 6.0
@@ -219,6 +220,7 @@ class Worker:
         await self._parts.bus.nc.flush()
         self._spawn(self._parts.heartbeat.run(), "heartbeat")
         self._spawn(self._parts.sweeper.run(), "sweeper")
+        self._spawn(self._parts.parking.run(), "parked runs")
         await self._parts.intake.start()
 
     async def _drain(self, parts: Parts) -> None:
@@ -233,6 +235,11 @@ class Worker:
             _log.info("waiting for runs to end", runs=len(running))
             await self._first_done(running, self.settings.drain_timeout_s)
         left = {task for task in running if not task.done()}
+        if left and not self._force.is_set() and (runs := parts.holdings.leave_at_border()):
+            _log.info("waiting for the tools of runs to end", runs=runs)
+            # Their tools may end yet: what was run here need not be run again elsewhere.
+            await self._first_done(left, _BORDER_LIMIT_S)
+            left = {task for task in left if not task.done()}
         if left:
             _log.warning("handing runs back", runs=len(left))
             for task in left:

@@ -6,25 +6,37 @@ written before the claim was moved to `finishing` with the revision one holds.
 
     running --> finishing --> completed | failed | cancelled
        |            '--> (holder dies) --> running, attempt + 1, by another worker
-       '--> waiting (handed back; the attempt is not counted) --> running
+       '--> waiting (handed back, or parked; the attempt is not counted) --> running
+
+The run's last checkpoint is part of the record, so that keeping one is a fence like any other
+write: a worker that lost its claim finds out before it runs another tool.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
-from hayrunner.telemetry.bus import current_traceparent
+from hayrunner.telemetry.bus import attempt_traceparent
 from hayrunner_contracts import subjects
 from hayrunner_contracts.results import RunStatus
 
-__all__ = ["Claim", "ClaimLost", "ClaimRecord", "ClaimStatus", "Claims", "is_final"]
+__all__ = [
+    "Claim",
+    "ClaimLost",
+    "ClaimRecord",
+    "ClaimStatus",
+    "Claims",
+    "KeptStep",
+    "Parked",
+    "is_final",
+]
 
 ClaimStatus = Literal["running", "waiting", "finishing", "completed", "failed", "cancelled"]
 
@@ -32,12 +44,35 @@ _RETRY_FIRST_S = 0.05
 _RETRY_MOST_S = 1.0
 
 
+# `Raw | None` cannot be decoded.
+_NOTHING = msgspec.Raw(b"null")
+
+
+class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A checkpoint: its bytes, or the name of the object that has them. `seq` is the run's last
+    event that belongs to it; all up to that one are stored."""
+
+    seq: int
+    step: int
+    data: msgspec.Raw = _NOTHING
+    blob: str | None = None
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When the run goes on without a decision, None for never, and the sequence of the last
+    command that it had seen."""
+
+    wake_at: float | None = None
+    commands_seen: int = 0
+
+
 class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the bucket holds of one run.
 
     `attempt` counts every try, `counted_attempts` those that were not handed back. `sequence`
-    is the request's in `AGENT_REQUESTS`. Times are seconds since the epoch. `trace` names the span
-    of an attempt that was left, as a `traceparent`.
+    is the request's in `AGENT_REQUESTS`, `requested_at` when that took it first. `parked` is there
+    while the run waits for a person. `trace` names the span of the last attempt that wrote here, as
+    a `traceparent`. Times are seconds since the epoch.
     """
 
     status: ClaimStatus
@@ -48,7 +83,10 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sequence: int
     created_at: float
     updated_at: float
+    requested_at: float = 0.0
     last_seq: int = 0
+    kept: KeptStep | None = None
+    parked: Parked | None = None
     trace: str | None = None
 
 
@@ -103,7 +141,9 @@ class Claims:
             return None
         return _DECODER.decode(entry.value or b""), int(entry.revision or 0)
 
-    async def create(self, message_id: str, *, agent: str, sequence: int) -> Claim | None:
+    async def create(
+        self, message_id: str, *, agent: str, sequence: int, requested_at: float
+    ) -> Claim | None:
         """Claim a run that nobody claimed; None where somebody was faster."""
         now = time.time()
         record = ClaimRecord(
@@ -115,6 +155,7 @@ class Claims:
             sequence=sequence,
             created_at=now,
             updated_at=now,
+            requested_at=requested_at,
         )
         return await self._take(message_id, record, revision=0)
 
@@ -130,13 +171,31 @@ class Claims:
             counted_attempts=found.counted_attempts + 1,
             sequence=sequence,
             updated_at=time.time(),
+            parked=None,
         )
         return await self._take(message_id, record, revision=revision)
+
+    async def touch(self, message_id: str, found: ClaimRecord, revision: int) -> bool:
+        """Keep the record of a run that waits from going by age; False where somebody else wrote
+        it meanwhile."""
+        record = msgspec.structs.replace(found, updated_at=time.time())
+        return await self._take(message_id, record, revision=revision) is not None
 
     async def still_held(self, claim: Claim) -> bool:
         """Whether the record is still as this worker last wrote it."""
         found = await self.find(claim.message_id)
         return found is not None and found[1] == claim.revision
+
+    async def keep(self, claim: Claim, step: KeptStep, *, patience_s: float) -> None:
+        """The run's checkpoint from now on; `ClaimLost` where the run is another worker's."""
+        await self._move(claim, "running", patience_s=patience_s, kept=step)
+
+    async def park(self, claim: Claim, parked: Parked, *, patience_s: float) -> None:
+        """The run waits for a person, on no worker; this try is not counted."""
+        counted = max(0, claim.record.counted_attempts - 1)
+        await self._move(
+            claim, "waiting", patience_s=patience_s, parked=parked, counted_attempts=counted
+        )
 
     async def finishing(self, claim: Claim, *, patience_s: float) -> None:
         """The run has an outcome and this worker writes it; `ClaimLost` where it may not."""
@@ -146,20 +205,20 @@ class Claims:
         self, claim: Claim, status: RunStatus, *, last_seq: int, patience_s: float
     ) -> None:
         """The result and the last event are stored."""
-        claim.record = msgspec.structs.replace(claim.record, last_seq=last_seq)
-        await self._move(claim, status, patience_s=patience_s)
+        await self._move(claim, status, patience_s=patience_s, last_seq=last_seq, kept=None)
 
     async def hand_back(self, claim: Claim, *, patience_s: float) -> None:
         """This worker goes away: the next one may start at once, and this try is not counted."""
-        claim.record = msgspec.structs.replace(
-            claim.record,
-            counted_attempts=max(0, claim.record.counted_attempts - 1),
-            trace=current_traceparent(),
-        )
-        await self._move(claim, "waiting", patience_s=patience_s)
+        counted = max(0, claim.record.counted_attempts - 1)
+        await self._move(claim, "waiting", patience_s=patience_s, counted_attempts=counted)
 
-    async def _move(self, claim: Claim, status: ClaimStatus, *, patience_s: float) -> None:
-        record = msgspec.structs.replace(claim.record, status=status, updated_at=time.time())
+    async def _move(
+        self, claim: Claim, status: ClaimStatus, *, patience_s: float, **changes: Any
+    ) -> None:
+        trace = attempt_traceparent() or claim.record.trace
+        record = msgspec.structs.replace(
+            claim.record, status=status, updated_at=time.time(), trace=trace, **changes
+        )
         data = _ENCODER.encode(record)
 
         async def write() -> int:

@@ -47,6 +47,8 @@ class CommandInbox:
         self._subject = subjects.commands(bus.namespace, message_id)
         self._on_cancel = on_cancel
         self._on_command = on_command
+        self.seen = 0
+        """How many commands came, each counted once."""
         self._taken: dict[str, None] = {}
         self._live_meanwhile: list[Msg] | None = None
         self._subscription: Subscription | None = None
@@ -104,6 +106,7 @@ class CommandInbox:
             if len(self._taken) >= _IDS_KEPT:
                 del self._taken[next(iter(self._taken))]
             self._taken[command_id] = None
+        self.seen += 1
         try:
             command: RunCommand = decode_command(data)
         except (msgspec.DecodeError, RunError):

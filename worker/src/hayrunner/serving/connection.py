@@ -44,6 +44,11 @@ class Link:
         """When it connected last, on the monotonic clock."""
         self.outages = 0
         """How often it was lost and came back, or is away now."""
+        self.beat_at = 0.0
+        """When this process was last seen alive by its heartbeat, on the monotonic clock; 0
+        where nothing looks."""
+        self.beat_limit_s = float("inf")
+        """How long ago that may be before others may have been given its runs."""
         self._closing = False
         self._told: dict[str, float] = {}
         self._client: Client | None = None
@@ -58,6 +63,12 @@ class Link:
     @property
     def up(self) -> bool:
         return self._client is not None and self._client.is_connected
+
+    @property
+    def stalled(self) -> bool:
+        """Whether this process stood still for so long that its runs may be others' by now, and
+        its heartbeat has not found out yet."""
+        return time.monotonic() - self.beat_at > self.beat_limit_s
 
     def when_back(self, call: Callable[[], Awaitable[None]]) -> None:
         """Call this after every reconnect."""

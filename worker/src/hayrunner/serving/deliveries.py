@@ -150,17 +150,18 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        due = time.monotonic()
+        link, last = self._link, time.monotonic()
+        overdue_s = self._ack_wait - self._interval
+        link.beat_at, link.beat_limit_s = last, overdue_s
         while True:
-            due += self._interval
+            await asyncio.sleep(max(0.0, last + self._interval - time.monotonic()))
             now = time.monotonic()
-            late = now - due
-            if late > self._interval:
+            if now - last > 2 * self._interval:
                 self._on_miss()
-                due = now
-            if late > self._ack_wait - self._interval:
+            if now - last > overdue_s:
                 # Others may have been given our runs. Say nothing more before that is known.
-                self._link.suspect()
+                link.suspect()
+                link.beat_at = now
                 await self._on_overdue()
-            await asyncio.sleep(max(0.0, due - now))
+            last = link.beat_at = now
             await self.beat()

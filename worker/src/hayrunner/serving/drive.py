@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.adapters.outcome import EventSink, RunOutcome, RunParked, StepStore, StopCode
 from hayrunner.serving.failures import failed, failure, failure_of
 from hayrunner.serving.served import RunSession, ServedAgent
 from hayrunner_contracts.commands import COMMAND_REFUSED, SAID, RunCommand
@@ -116,19 +116,21 @@ def _concerns_commands(event: StreamEvent) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Drive:
-    """One attempt at one request. `deadline` is seconds since the epoch, None for none."""
+    """One attempt at one request. `deadline` is seconds since the epoch, None for none. `steps` is
+    where a durable run's are kept."""
 
     agent: ServedAgent
     agent_name: str
     request: RunRequest
     message_id: str
     deadline: float | None
+    steps: StepStore | None = None
 
     async def run(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
         """Run to an outcome; the frame is complete when this returns.
 
-        Raises `CancelledError` only, when the attempt is ended from outside: the session is
-        over then, and nothing was emitted for it.
+        Raises `CancelledError` when the attempt is ended from outside, and `RunParked`: the session
+        is over then, and nothing was emitted for it.
         """
         timer = self._start_timer(stopper)
         try:
@@ -150,14 +152,19 @@ class Drive:
         return loop.call_later(left, stopper.stop, "deadline_exceeded")
 
     async def _attempt(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
-        if stopper.code is not None:
+        found = None if self.steps is None else self.steps.found
+        if stopper.code is not None and found is None:
             return stopper.outcome()
         try:
             session = self.agent.open_session(
                 self.request, message_id=self.message_id, sink=sink, agent_name=self.agent_name
             )
+            if self.steps is not None:
+                session.durable(self.steps)
             stopper.attach(session)
             return await _run_within(session, stopper)
+        except RunParked:
+            raise
         # The boundary of what an agent's author wrote: whatever it raises ends the run, safely
         # told. Cancellation is no `Exception` and passes.
         except Exception as error:

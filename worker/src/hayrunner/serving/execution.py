@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nats.errors import Error as NatsError
 
-from hayrunner.adapters.outcome import RunOutcome
+from hayrunner.adapters.outcome import RunOutcome, RunParked
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claim, ClaimLost, Claims, is_final
 from hayrunner.serving.commands import CommandInbox
@@ -15,9 +15,11 @@ from hayrunner.serving.deliveries import Delivery
 from hayrunner.serving.drive import Drive, FrameSink, Stopper
 from hayrunner.serving.endings import complete_stored, uninterrupted, write_end
 from hayrunner.serving.holdings import HeldRun, Holdings
+from hayrunner.serving.parking import Parking
 from hayrunner.serving.results import RunFacts, stored_result
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
-from hayrunner.telemetry.bus import note_attempt_end
+from hayrunner.serving.steps import RunSteps, StepBlobs, kept_bytes
+from hayrunner.telemetry.bus import note_attempt_end, note_attempt_parked
 from hayrunner.telemetry.logs import get_logger
 from hayrunner.telemetry.metrics import Metrics
 from hayrunner_contracts import subjects
@@ -41,13 +43,17 @@ class Execution:
     claims: Claims
     holdings: Holdings
     metrics: Metrics
+    parking: Parking
+    blobs: StepBlobs
+    park_after_s: float
     publisher: PublisherFactory = field(default=RunPublisher)
 
     async def run(self, claim: Claim, delivery: Delivery, facts: RunFacts, drive: Drive) -> None:
         """Run it and settle the delivery.
 
-        Raises `ClaimLost` (nothing was said for this worker), `CancelledError` or
-        `nats.errors.Error` (the claim was handed back; the delivery is for the caller).
+        A run that is parked is settled, too. Raises `ClaimLost` (nothing was said for this
+        worker), `CancelledError` or `nats.errors.Error` (the claim was handed back; the delivery
+        is for the caller).
         """
         await self._hold(claim, delivery, facts, drive=drive, outcome=None)
 
@@ -91,12 +97,13 @@ class Execution:
     async def _attempt(
         self, held: HeldRun, facts: RunFacts, drive: Drive | None, outcome: RunOutcome | None
     ) -> None:
-        stored = None
+        stored = found = None
         if held.claim.attempt > 1:
             if await self._was_ended(held):
                 return
-            subject = subjects.events(self.bus.namespace, facts.message_id)
-            stored = await read_stored_run(self.bus.nc, self.bus.js, subject)
+            stored = await self._stored_events(held.claim)
+            if drive is not None:
+                found = await kept_bytes(self.blobs, held.claim.record)
         publisher = self._publisher(held, stored)
         whole = drive is not None and drive.request.mode == "stream"
         sink = FrameSink(publisher, whole=whole)
@@ -105,17 +112,36 @@ class Execution:
                 agent=facts.agent,
                 thread_id=facts.thread_id,
                 attempt=held.claim.attempt,
+                discard_after=_last_good(held.claim, found),
                 patience_s=_BEGIN_PATIENCE_S,
             )
             if drive is not None:
-                outcome = await self._drive(drive, sink)
-            assert outcome is not None
+                outcome = await self._drive(held, drive, publisher, sink, found)
+            if outcome is None:
+                return
             await sink.complete(outcome)
             await self._end(held, publisher, facts, outcome)
         finally:
             await publisher.close()
 
-    async def _drive(self, drive: Drive, sink: FrameSink) -> RunOutcome:
+    async def _stored_events(self, claim: Claim) -> StoredRun | None:
+        subject = subjects.events(self.bus.namespace, claim.message_id)
+        stored = await read_stored_run(self.bus.nc, self.bus.js, subject)
+        kept = claim.record.kept
+        if stored is None and kept is not None:
+            # Its events went by age while it was parked; their numbers are used all the same.
+            stored = StoredRun(count=0, last_seq=kept.seq, last_type="")
+        return stored
+
+    async def _drive(
+        self,
+        held: HeldRun,
+        drive: Drive,
+        publisher: RunPublisher,
+        sink: FrameSink,
+        found: bytes | None,
+    ) -> RunOutcome | None:
+        """How the run ended; None where it was parked."""
         stopper = Stopper()
         inbox = CommandInbox(
             self.bus,
@@ -123,11 +149,27 @@ class Execution:
             on_cancel=lambda: stopper.stop("cancelled"),
             on_command=stopper.tell,
         )
+        steps = RunSteps(
+            claims=self.claims,
+            blobs=self.blobs,
+            held=held,
+            publisher=publisher,
+            inbox=inbox,
+            found=found,
+            park_after_s=self.park_after_s,
+        )
         try:
             await inbox.open(read_stored=True)
-            return await drive.run(sink, stopper)
+            return await replace(drive, steps=steps).run(sink, stopper)
+        except RunParked as parked:
+            wake_at, seen = parked.wake_at, steps.commands_seen
         finally:
             await inbox.close()
+        note_attempt_parked()
+        await uninterrupted(
+            self.parking.park(held, wake_at=wake_at, commands_seen=seen), _nothing_more
+        )
+        return None
 
     async def _end(
         self, held: HeldRun, publisher: RunPublisher, facts: RunFacts, outcome: RunOutcome
@@ -177,7 +219,7 @@ class Execution:
 
     async def _hand_back(self, claim: Claim) -> None:
         """So that the next worker starts at once and this try is not counted."""
-        if is_final(claim.record.status):
+        if is_final(claim.record.status) or claim.record.parked is not None:
             return
         hand_back = self.claims.hand_back(claim, patience_s=_HAND_BACK_PATIENCE_S)
         task = asyncio.create_task(hand_back)
@@ -188,6 +230,16 @@ class Execution:
             return
         except NatsError:
             _log.warning("a claim was not handed back", message_id=claim.message_id)
+
+
+def _last_good(claim: Claim, found: bytes | None) -> int:
+    """The last event that counts where the run goes on: what was told after it is told again."""
+    kept = claim.record.kept
+    return 1 if found is None or kept is None else kept.seq
+
+
+async def _nothing_more() -> None:
+    return None
 
 
 def _code(error: RunFailure | None) -> str | None:

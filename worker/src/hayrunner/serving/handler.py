@@ -86,7 +86,7 @@ class Handler:
             return
         claim = admitted.claim
         attempts = claim.record.counted_attempts - (1 if admitted.out_of_attempts else 0)
-        facts = _facts(request, delivery, message_id, attempts)
+        facts = _facts(request, delivery, claim, attempts)
         if admitted.out_of_attempts:
             outcome = failed(failure("worker_lost"))
             await self._bury(delivery, outcome)
@@ -98,7 +98,7 @@ class Handler:
             agent_name=delivery.agent,
             request=request,
             message_id=message_id,
-            deadline=deadline_of(request, delivery.requested_at),
+            deadline=deadline_of(request, facts.requested_at or delivery.requested_at),
         )
         with self._span(delivery, claim):
             await self.execution.run(claim, delivery, facts, drive)
@@ -110,9 +110,10 @@ class Handler:
         message_id = peek_message_id(delivery.data) or _derived(delivery)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is not None:
-            facts = _facts(None, delivery, message_id, admitted.claim.record.counted_attempts)
-            with self._span(delivery, admitted.claim):
-                await self.execution.refuse(admitted.claim, delivery, facts, outcome)
+            claim = admitted.claim
+            facts = _facts(None, delivery, claim, claim.record.counted_attempts)
+            with self._span(delivery, claim):
+                await self.execution.refuse(claim, delivery, facts, outcome)
 
     def _span(self, delivery: Delivery, claim: Claim) -> AbstractContextManager[None]:
         # Anybody can publish to a subject whose agent part is a text of theirs.
@@ -144,14 +145,13 @@ def _derived(delivery: Delivery) -> str:
     return subjects.derived_message_id(subjects.AGENT_REQUESTS, delivery.sequence)
 
 
-def _facts(
-    request: RunRequest | None, delivery: Delivery, message_id: str, attempts: int
-) -> RunFacts:
+def _facts(request: RunRequest | None, delivery: Delivery, claim: Claim, attempts: int) -> RunFacts:
     return RunFacts(
-        message_id=message_id,
+        message_id=claim.message_id,
         agent=delivery.agent,
         attempts=attempts,
-        requested_at=delivery.requested_at,
+        # A run that was parked comes by a copy of its request.
+        requested_at=claim.record.requested_at or delivery.requested_at,
         started_at=time.time(),
         thread_id=None if request is None else request.thread_id,
         metadata={} if request is None else request.metadata,

@@ -34,12 +34,17 @@ _NO = b"0"
 
 @dataclass(eq=False)
 class HeldRun:
-    """One run this worker is working on. `end_here` stops the work without another word."""
+    """One run this worker is working on. `end_here` stops the work without another word.
+
+    `in_tools` while tools of a step run; `leaving`: end at the border of the step.
+    """
 
     claim: Claim
     delivery: Delivery
     end_here: Callable[[], None]
     lost: bool = False
+    in_tools: bool = False
+    leaving: bool = False
 
     def lose(self) -> None:
         if not self.lost:
@@ -111,6 +116,18 @@ class Holdings:
                 await asyncio.sleep(wait)
                 wait = min(1.0, wait * 2)
         return not run.lost
+
+    def leave_at_border(self) -> int:
+        """This worker goes away: runs in the middle of a model call end at once, those whose
+        tools are running when these have settled. How many of the latter there are."""
+        in_tools = 0
+        for run in list(self._runs.values()):
+            run.leaving = True
+            if run.in_tools:
+                in_tools += 1
+            else:
+                run.end_here()
+        return in_tools
 
     async def check_all(self) -> None:
         """After an outage: find out which runs were taken over meanwhile."""

@@ -7,6 +7,7 @@ from nats.js.errors import NotFoundError
 
 from hayrunner.serving.admission import Admission
 from hayrunner.serving.asks import Asks
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claims
 from hayrunner.serving.dead_letters import DeadLetters
@@ -15,7 +16,13 @@ from hayrunner.serving.execution import Execution, PublisherFactory
 from hayrunner.serving.handler import Handler
 from hayrunner.serving.holdings import Holdings
 from hayrunner.serving.intake import Intake
-from hayrunner.serving.provisioning import check_provisioned, ensure_consumer, provision
+from hayrunner.serving.parking import Parking
+from hayrunner.serving.provisioning import (
+    DELIVERIES_BEYOND_ATTEMPTS,
+    check_provisioned,
+    ensure_consumer,
+    provision,
+)
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.serving.slots import Slots
 from hayrunner.serving.sweeper import Sweeper
@@ -27,6 +34,10 @@ from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import RequestLimits
 
 __all__ = ["Parts", "build_parts", "provisioned"]
+
+_REFRESH_MOST_S = 6 * 3600.0
+# Deliveries that a parked run's request has left when a copy takes its place.
+_DELIVERIES_LEFT = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +51,7 @@ class Parts:
     intake: Intake
     asks: Asks
     sweeper: Sweeper
+    parking: Parking
 
 
 async def provisioned(bus: Bus, settings: Settings, registry: AgentRegistry) -> None:
@@ -74,11 +86,19 @@ async def build_parts(
         on_miss=metrics.heartbeat_missed,
         on_overdue=holdings.check_all,
     )
+    parking = _parking(bus, settings, claims)
     handler = Handler(
         registry=registry,
-        admission=_admission(bus, settings, claims, holdings),
+        admission=_admission(bus, settings, claims, holdings, parking),
         execution=Execution(
-            bus=bus, claims=claims, holdings=holdings, metrics=metrics, publisher=publisher
+            bus=bus,
+            claims=claims,
+            holdings=holdings,
+            metrics=metrics,
+            parking=parking,
+            blobs=Blobs(bus),
+            park_after_s=settings.park_after_s,
+            publisher=publisher,
         ),
         dead_letters=DeadLetters(bus, metrics),
         metrics=metrics,
@@ -109,14 +129,28 @@ async def build_parts(
             limits=limits,
         ),
         sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),
+        parking=parking,
     )
 
 
-def _admission(bus: Bus, settings: Settings, claims: Claims, holdings: Holdings) -> Admission:
+def _parking(bus: Bus, settings: Settings, claims: Claims) -> Parking:
+    return Parking(
+        bus=bus,
+        claims=claims,
+        # A claim is kept as long as a result: look after it well before it goes by age.
+        refresh_s=min(_REFRESH_MOST_S, settings.results_max_age_s / 4),
+        deliveries_most=settings.max_attempts + DELIVERIES_BEYOND_ATTEMPTS - _DELIVERIES_LEFT,
+    )
+
+
+def _admission(
+    bus: Bus, settings: Settings, claims: Claims, holdings: Holdings, parking: Parking
+) -> Admission:
     return Admission(
         bus=bus,
         claims=claims,
         holdings=holdings,
+        parking=parking,
         worker=settings.worker_id,
         max_attempts=settings.max_attempts,
         ack_wait_s=settings.ack_wait_s,

@@ -12,6 +12,7 @@ from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
     ConsumerConfig,
+    DeliverPolicy,
     DiscardPolicy,
     KeyValueConfig,
     RetentionPolicy,
@@ -26,7 +27,14 @@ from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import subjects
 
-__all__ = ["check_provisioned", "consumer_config", "ensure_consumer", "provision", "stream_configs"]
+__all__ = [
+    "DELIVERIES_BEYOND_ATTEMPTS",
+    "check_provisioned",
+    "consumer_config",
+    "ensure_consumer",
+    "provision",
+    "stream_configs",
+]
 
 _log = get_logger(__name__)
 
@@ -36,7 +44,7 @@ _MAX_COMMANDS_OF_A_RUN = 1_000
 # Deliveries that are no attempt: handed back by a graceful shutdown, or put back because the
 # holder turned out to be alive. Counting attempts is the claim's work; this is the last resort
 # against a request that kills every worker before it can claim.
-_DELIVERIES_BEYOND_ATTEMPTS = 20
+DELIVERIES_BEYOND_ATTEMPTS = 20
 # The server's default of 1,000 would cap the runs of the whole fleet.
 _MAX_ACK_PENDING = 20_000
 
@@ -102,7 +110,7 @@ def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
         filter_subject=subjects.requests(settings.namespace, agent),
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=settings.ack_wait_s,
-        max_deliver=settings.max_attempts + _DELIVERIES_BEYOND_ATTEMPTS,
+        max_deliver=settings.max_attempts + DELIVERIES_BEYOND_ATTEMPTS,
         max_ack_pending=_MAX_ACK_PENDING,
     )
 
@@ -113,6 +121,7 @@ async def provision(js: JetStreamContext, settings: Settings, agents: Iterable[s
     for config in stream_configs(settings):
         await _ensure_stream(js, config)
     await _ensure_bucket(js, settings)
+    await _ensure_commands_consumer(js, settings)
     for agent in agents:
         await ensure_consumer(js, settings, agent)
 
@@ -126,6 +135,14 @@ async def check_provisioned(
             await js.stream_info(name)
         except NotFoundError:
             raise ConfigurationError(f"stream {name} is missing: run `hayrunner init`") from None
+    name = subjects.commands_consumer_name(settings.namespace)
+    try:
+        await js.consumer_info(subjects.RUN_COMMANDS, name)
+    except NotFoundError:
+        raise ConfigurationError(
+            f"the namespace {settings.namespace} has no consumer of its commands: "
+            "run `hayrunner init`"
+        ) from None
     for agent in agents:
         name = subjects.consumer_name(settings.namespace, agent)
         try:
@@ -134,6 +151,29 @@ async def check_provisioned(
             raise ConfigurationError(
                 f"agent {agent} has no consumer: run `hayrunner init`"
             ) from None
+
+
+async def _ensure_commands_consumer(js: JetStreamContext, settings: Settings) -> None:
+    """The consumer through which commands wake parked runs, whichever worker reads them."""
+    name = subjects.commands_consumer_name(settings.namespace)
+    wanted = ConsumerConfig(
+        durable_name=name,
+        filter_subject=f"runs.{settings.namespace}.*.commands",
+        # What was sent before there was a worker cannot be for a parked run.
+        deliver_policy=DeliverPolicy.NEW,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=settings.ack_wait_s,
+        max_ack_pending=_MAX_ACK_PENDING,
+    )
+    try:
+        await js.consumer_info(subjects.RUN_COMMANDS, name)
+    except NotFoundError:
+        try:
+            await js.add_consumer(subjects.RUN_COMMANDS, wanted)
+        except APIError as error:
+            raise ConfigurationError(
+                f"the consumer of the commands cannot be made: {error.description}"
+            ) from error
 
 
 async def ensure_consumer(js: JetStreamContext, settings: Settings, agent: str) -> None:

@@ -120,6 +120,7 @@ class EventPublisher:
     def _open(self) -> bool:
         return (
             self._outages == self._link.outages
+            and not self._link.stalled
             and self._nc.is_connected
             and self._nc.pending_data_size < _HIGH_WATER_BYTES
         )
@@ -194,7 +195,8 @@ class EventPublisher:
     async def _clear(self) -> bool:
         """Wait for a connection with room; whether this run is still ours to speak for."""
         while True:
-            if not self._nc.is_connected or self._nc.pending_data_size >= _HIGH_WATER_BYTES:
+            full = self._nc.pending_data_size >= _HIGH_WATER_BYTES
+            if not self._nc.is_connected or full or self._link.stalled:
                 # The client tells nobody when its buffer has room again.
                 await asyncio.sleep(_POLL_S)
                 continue

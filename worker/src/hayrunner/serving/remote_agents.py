@@ -1,6 +1,7 @@
 """Agents elsewhere, for agents here that call them as subagents: durable runs over the bus."""
 
 import asyncio
+import uuid
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -35,11 +36,12 @@ class BusAgents:
         self._client = RunClient(bus.nc, namespace=bus.namespace, tracing=request_tracing())
 
     async def run(self, call: RemoteCall, on_event: OnEvent) -> RunResult:
-        message_id = new_message_id()
+        message_id = new_message_id() if call.key is None else _derived_id(call.key)
         try:
             return await self._follow(call, message_id, on_event)
         except asyncio.CancelledError:
-            await self._cancel(message_id, "the run that asked was ended")
+            if call.key is None or call.is_over():
+                await self._cancel(message_id, "the run that asked was ended")
             raise
         except ClientTimeout as error:
             await self._cancel(message_id, "nothing was heard of it")
@@ -51,16 +53,17 @@ class BusAgents:
             raise InternalError("the agent could not be called over the bus") from error
 
     async def _follow(self, call: RemoteCall, message_id: str, on_event: OnEvent) -> RunResult:
-        stream = self._client.stream(
+        await self._client.submit(
             call.agent,
             call.prompt,
-            timeout=_SILENCE_S,
             message_id=message_id,
             user=call.user,
             metadata={SUBAGENT_PATH: "/".join(call.path)},
             deadline=_time(call.deadline),
             **_options(call),
         )
+        # From its beginning: an earlier attempt may have asked, and the answer may be there.
+        stream = self._client.attach(message_id, timeout=_SILENCE_S)
         try:
             async with aclosing(stream) as events:
                 async for event in events:
@@ -76,6 +79,10 @@ class BusAgents:
             await self._client.cancel(message_id, reason, timeout=_CANCEL_S)
         except (RunError, ClientTimeout, NatsError, ConnectionError) as error:
             _log.warning("a subagent was not cancelled", message_id=message_id, **cause_of(error))
+
+
+def _derived_id(key: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"hayrunner:subagent:{key}"))
 
 
 def _options(call: RemoteCall) -> dict[str, Any]:

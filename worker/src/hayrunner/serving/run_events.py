@@ -9,12 +9,19 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
+from nats.js.errors import APIError
 
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
-from hayrunner.serving.stored import count_of, last_of, messages_of, store
+from hayrunner.serving.stored import (
+    count_of,
+    is_write_once_refusal,
+    last_of,
+    messages_of,
+    store,
+)
 from hayrunner_contracts import headers, subjects
-from hayrunner_contracts.codec import encode
+from hayrunner_contracts.codec import decode_event, encode
 from hayrunner_contracts.events import (
     MessageStart,
     RunResumed,
@@ -28,6 +35,7 @@ __all__ = ["RunPublisher", "StoredRun", "read_stored_run"]
 _KEPT_EVENTS = 4_096
 _KEPT_BYTES = 4 * 1024 * 1024
 _CONFIRM_TRIES = 3
+_ANEW_PATIENCE_S = 600.0
 # Capture is asynchronous: how long to wait for a count to become full before reading it all.
 _CAPTURE_WAITS_S = (0.0, 0.002, 0.005, 0.02, 0.1)
 
@@ -47,6 +55,8 @@ class StoredRun:
     count: int
     last_seq: int
     last_type: str
+    last_sequence: int = 0
+    """Of the last message, in the stream."""
     gaps: tuple[int, ...] = ()
 
     @property
@@ -65,14 +75,22 @@ async def read_stored_run(nc: Client, js: JetStreamContext, subject: str) -> Sto
     head = _SEQ.decode(last.data)
     count = await count_of(js, subjects.RUN_EVENTS, subject)
     if count == head.seq:
-        return StoredRun(count=count, last_seq=head.seq, last_type=head.type)
+        return StoredRun(
+            count=count, last_seq=head.seq, last_type=head.type, last_sequence=last.sequence
+        )
     found = [
         _SEQ.decode(message.data).seq
         async for message in messages_of(nc, subjects.RUN_EVENTS, subject)
     ]
     last_seq = max(found)
     gaps = sorted(set(range(min(found), last_seq)) - set(found))
-    return StoredRun(count=len(found), last_seq=last_seq, last_type=head.type, gaps=tuple(gaps))
+    return StoredRun(
+        count=len(found),
+        last_seq=last_seq,
+        last_type=head.type,
+        last_sequence=last.sequence,
+        gaps=tuple(gaps),
+    )
 
 
 class RunPublisher(EventPublisher):
@@ -106,14 +124,24 @@ class RunPublisher(EventPublisher):
         )
         self._js = js
         self._message_id = message_id
-        self._stored = stored
         self._on_repair = on_repair
-        self._counted = 0 if stored is None else stored.count
+        self._attempt = 1
+        self._counted = 0
         """How many messages the subject has to hold."""
+        self._last_seen: int | None = None
+        """The last message of another attempt, by its sequence in the stream."""
+        self._go_on_after(stored)
         self._from_sequence = 1
         self._kept: list[bytes] = []
         self._kept_from = 1
         self._kept_bytes = 0
+
+    def _go_on_after(self, stored: StoredRun | None) -> None:
+        self._stored = stored
+        if stored is not None:
+            self._next = stored.last_seq + 1
+            self._counted = stored.count
+            self._last_seen = stored.last_sequence
 
     @property
     def kept(self) -> int:
@@ -121,19 +149,32 @@ class RunPublisher(EventPublisher):
         return len(self._kept)
 
     async def begin(
-        self, *, agent: str, thread_id: str | None, attempt: int, patience_s: float
+        self,
+        *,
+        agent: str,
+        thread_id: str | None,
+        attempt: int,
+        patience_s: float,
+        discard_after: int = 1,
     ) -> None:
         """The first event, stored when this returns: `message_start`, or `run_resumed` where an
-        earlier attempt had begun. `nats.errors.Error` where it cannot be stored."""
-        if self._stored is None:
-            event: StreamEvent = MessageStart(
-                message_id=self._message_id, agent=agent, thread_id=thread_id, attempt=attempt
-            )
-        else:
-            await self._fill_gaps(self._stored.gaps, patience_s)
-            # The run starts over: everything after `message_start` is void.
-            event = RunResumed(attempt=attempt, discard_after=1)
-        await self._publish_acked(event, mark=f"start.{attempt}", patience_s=patience_s)
+        earlier attempt had begun, whose events after `discard_after` are void.
+        `nats.errors.Error` where it cannot be stored."""
+        self._attempt = attempt
+        while True:
+            if self._stored is None:
+                event: StreamEvent = MessageStart(
+                    message_id=self._message_id, agent=agent, thread_id=thread_id, attempt=attempt
+                )
+            else:
+                await self._fill_gaps(self._stored.gaps, patience_s)
+                event = RunResumed(attempt=attempt, discard_after=discard_after)
+            last = self._last_seen
+            mark = f"start.{attempt}"
+            if await self._publish_acked(event, mark=mark, after=last, patience_s=patience_s):
+                return
+            # An earlier attempt is not dead, and spoke meanwhile: go on after that.
+            self._go_on_after(await read_stored_run(self._nc, self._js, self.subject))
 
     async def verify(self, *, patience_s: float) -> None:
         """Return once the stream holds every event published so far; what it lacks is published
@@ -154,23 +195,48 @@ class RunPublisher(EventPublisher):
 
     async def end(self, *, patience_s: float) -> None:
         """`stream_end`, stored when this returns. Nothing can be published after it."""
-        await self._publish_acked(StreamEnd(), mark="end", patience_s=patience_s)
+        while True:
+            after = None
+            if self._attempt > 1:
+                # Nothing of an earlier attempt may come between the last look and the end.
+                last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+                after = 0 if last is None else last.sequence
+                await self.verify(patience_s=patience_s)
+            if await self._publish_acked(
+                StreamEnd(), mark="end", after=after, patience_s=patience_s
+            ):
+                break
         self._muted = True
 
-    async def _publish_acked(self, event: StreamEvent, *, mark: str, patience_s: float) -> None:
-        event = msgspec.structs.replace(event, seq=self._next)
-        ack = await store(
-            self._js,
-            self.subject,
-            encode(event),
-            headers={headers.MSG_ID: f"{self._message_id}.{mark}"},
-            patience_s=patience_s,
-        )
+    async def _publish_acked(
+        self, event: StreamEvent, *, mark: str, after: int | None, patience_s: float
+    ) -> bool:
+        """Whether the event was stored: as the next one after the message `after` of the stream,
+        where that is given."""
+        data = encode(msgspec.structs.replace(event, seq=self._next))
+        sent_with = {headers.MSG_ID: f"{self._message_id}.{mark}"}
+        if after is not None:
+            sent_with[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(after)
+        try:
+            ack = await store(
+                self._js, self.subject, data, headers=sent_with, patience_s=patience_s
+            )
+            sequence = ack.seq
+        except APIError as error:
+            if not is_write_once_refusal(error):
+                raise
+            # The server looks at this before it looks for doubles: an earlier try of this
+            # publish, whose answer was lost, is refused by itself.
+            last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            if last is None or last.data != data:
+                return False
+            sequence = last.sequence
         if not self._counted:
-            self._from_sequence = ack.seq
+            self._from_sequence = sequence
         self._next += 1
         self._counted += 1
         self._kept_from = self._next
+        return True
 
     async def _fill_gaps(self, gaps: tuple[int, ...], patience_s: float) -> None:
         """Events that died with the other worker: void, but a consumer counts them."""
@@ -225,20 +291,20 @@ class RunPublisher(EventPublisher):
 
     async def _repair(self) -> bool:
         """Publish again what the stream lacks; whether it lacked nothing."""
-        found = [
-            _SEQ.decode(message.data).seq
-            async for message in messages_of(
-                self._nc, subjects.RUN_EVENTS, self.subject, start=self._from_sequence
-            )
-        ]
-        stored = set(found)
+        stored: dict[int, bytes] = {}
+        async for message in messages_of(
+            self._nc, subjects.RUN_EVENTS, self.subject, start=self._from_sequence
+        ):
+            # Consumers go by the first one of a number.
+            stored.setdefault(_SEQ.decode(message.data).seq, message.data)
         # What is older than the oldest one stored was not lost, it went by age.
         oldest = min(stored, default=0)
-        missing = [
-            (seq, data)
-            for seq, data in enumerate(self._kept, start=self._kept_from)
-            if seq not in stored and seq > oldest
-        ]
+        kept = list(enumerate(self._kept, start=self._kept_from))
+        foreign = any(stored.get(seq, data) != data for seq, data in kept)
+        if foreign or max(stored, default=0) >= self._next:
+            await self._say_again(stored)
+            return False
+        missing = [(seq, data) for seq, data in kept if seq not in stored and seq > oldest]
         for seq, data in missing:
             await store(
                 self._js,
@@ -254,3 +320,29 @@ class RunPublisher(EventPublisher):
         # Doubles may be stored: from here on they are part of the count.
         self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
         return True
+
+    async def _say_again(self, stored: dict[int, bytes]) -> None:
+        """An earlier attempt, stopped and woken again, spoke under our numbers: what came since
+        the last look is void, and what is kept of it is told anew, under numbers of its own."""
+        void_after = self._kept_from - 1
+        top = max(self._next - 1, *stored)
+        await self._fill_gaps(
+            tuple(seq for seq in range(self._kept_from, top) if seq not in stored), 0
+        )
+        resumed = RunResumed(seq=top + 1, attempt=self._attempt, discard_after=void_after)
+        again = [resumed, *(decode_event(data) for data in self._kept)]
+        self._kept = [
+            encode(msgspec.structs.replace(event, seq=seq))
+            for seq, event in enumerate(again, start=top + 1)
+        ]
+        self._kept_from = top + 1
+        self._next = top + 1 + len(self._kept)
+        for seq, data in enumerate(self._kept, start=self._kept_from):
+            await store(
+                self._js,
+                self.subject,
+                data,
+                headers={headers.MSG_ID: f"{self._message_id}.anew.{self._attempt}.{seq}"},
+                patience_s=_ANEW_PATIENCE_S,
+            )
+        self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)

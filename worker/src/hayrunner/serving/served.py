@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from hayrunner.adapters.outcome import EventSink, RunOutcome, StopCode
+from hayrunner.adapters.outcome import EventSink, RunOutcome, StepStore, StopCode
 from hayrunner.adapters.roster import RemoteAgents
 from hayrunner.storage.base import Threads
 from hayrunner_contracts.commands import RunCommand
@@ -18,7 +18,8 @@ class RunSession(Protocol):
     async def run(self) -> RunOutcome:
         """Run to the end. Emits everything from after `message_start` up to `message_end`.
 
-        Failures of the model, of tools, of options are outcomes, not exceptions. Being cancelled
+        Failures of the model, of tools, of options are outcomes, not exceptions. `RunParked` where
+        a durable run waits for a person's decision for too long to keep its place. Being cancelled
         from outside (the worker goes away) raises `CancelledError` with nothing emitted for it:
         the run is not over, another worker will go on with it.
         """
@@ -32,6 +33,11 @@ class RunSession(Protocol):
     def command(self, command: RunCommand) -> None:
         """A decision on a tool call, or a further message. Kept until the run can take it,
         ignored where it never can. Safe to call at any time; the same one twice is two."""
+        ...
+
+    def durable(self, steps: StepStore) -> None:
+        """Before `run`: where the run's steps are to be kept, and what an earlier attempt kept.
+        A session may ignore it: its run starts over then when its worker dies."""
         ...
 
     def unattended(self) -> None:

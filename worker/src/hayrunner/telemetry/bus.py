@@ -27,8 +27,9 @@ from hayrunner_contracts.tracing import NoTracing, RequestTracing
 
 __all__ = [
     "attempt_span",
-    "current_traceparent",
+    "attempt_traceparent",
     "note_attempt_end",
+    "note_attempt_parked",
     "request_tracing",
 ]
 
@@ -115,9 +116,19 @@ def note_attempt_end(status: str, error_code: str | None) -> None:
         tracing.failed(span, error_code if error_code in names.ERROR_TYPES else names.OTHER)
 
 
-def current_traceparent() -> str | None:
-    """What names the current span to a later attempt; None where there is none."""
-    return context_headers().get(TRACEPARENT) if tracing.is_on() else None
+def note_attempt_parked() -> None:
+    """The run waits for a person, and will go on in another attempt."""
+    span = _current_attempt.get()
+    if span is not None:
+        span.set_attribute(names.OUTCOME, names.PARKED)
+
+
+def attempt_traceparent() -> str | None:
+    """What names the current attempt's span to a later one; None where there is none."""
+    span = _current_attempt.get()
+    if span is None:
+        return None
+    return context_headers(trace.set_span_in_context(span)).get(TRACEPARENT)
 
 
 def request_tracing() -> RequestTracing:

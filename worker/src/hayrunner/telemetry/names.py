@@ -141,11 +141,11 @@ ERROR_TYPES: frozenset[str] = frozenset({*ERROR_CODES, TOOL_ERROR, OTHER})
 """What `error.type` can be: an error code of the contract, a tool's own failure, or neither."""
 
 DONE, FAILED, CANCELLED, REFUSED, INVALID = "done", "failed", "cancelled", "refused", "invalid"
-HANDED_BACK = "handed_back"
-OUTCOMES = frozenset({DONE, FAILED, CANCELLED, REFUSED, INVALID, HANDED_BACK})
+HANDED_BACK, PARKED = "handed_back", "parked"
+OUTCOMES = frozenset({DONE, FAILED, CANCELLED, REFUSED, INVALID, HANDED_BACK, PARKED})
 """How a tool call or an attempt went. Refused: by a hook or a person; invalid: it named no tool
 there is, or its arguments were wrong. Handed back: the worker went away, or another one has the
-run; of an attempt only."""
+run; of an attempt only. Parked: the run waits for a person, and goes on in another attempt."""
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls", "error"})
 """Why a model stopped, in the words that generators share."""

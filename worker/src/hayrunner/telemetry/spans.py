@@ -72,6 +72,9 @@ class RunSpan:
     ) -> None:
         """How it ended."""
 
+    def parked(self) -> None:
+        """It waits for a person, and goes on in another attempt."""
+
 
 class _LiveRun(RunSpan):
     def __init__(
@@ -120,6 +123,9 @@ class _LiveRun(RunSpan):
             self.keeps_content,
             lambda: self.forms.output_json(answer(), exit_reason),
         )
+
+    def parked(self) -> None:
+        self.span.set_attribute(names.OUTCOME, names.PARKED)
 
 
 NO_RUN = RunSpan()

@@ -1,0 +1,159 @@
+"""A worker that stood still wakes up, and speaks about a run that another one has by now."""
+
+import pytest
+from nats.aio.client import Client
+from tests.integration.worker.conftest import Requester, Serve
+
+from hayrunner.serving.connection import Link
+from hayrunner.serving.run_events import RunPublisher, read_stored_run
+from hayrunner_contracts.codec import encode
+from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
+from hayrunner_contracts.following import Event, MessageBuilder
+from hayrunner_contracts.testing import assert_valid_stream
+
+# One kind of server is enough: what is looked at is the worker.
+pytestmark = pytest.mark.parametrize("nats_server", ["process"], indirect=True)
+
+MESSAGE_ID = "01981a60-0000-7000-8000-000000000009"
+
+
+class Attempts:
+    """Publishers of several attempts at one run, over one connection."""
+
+    def __init__(self, nc: Client, requester: Requester) -> None:
+        self.nc = nc
+        self.requester = requester
+        self.subject = f"runs.default.{MESSAGE_ID}.events"
+
+    async def begin(self, attempt: int, *, discard_after: int = 1) -> RunPublisher:
+        js, link = self.nc.jetstream(), Link()
+        link.bind(self.nc)
+        stored = await read_stored_run(self.nc, js, self.subject)
+        publisher = RunPublisher(
+            self.nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored
+        )
+        await publisher.begin(
+            agent="support",
+            thread_id=None,
+            attempt=attempt,
+            discard_after=discard_after,
+            patience_s=5,
+        )
+        return publisher
+
+    async def text(self) -> str:
+        """What a consumer of the stream is left with; the stream is held to the rules."""
+        stored: dict[int, Event] = {}
+        for event in await self.requester.stored_events(MESSAGE_ID):
+            stored.setdefault(event.seq, event)
+        events = [event for _, event in sorted(stored.items())]
+        assert_valid_stream(events)
+        message = MessageBuilder()
+        for event in events:
+            message.add(event)
+        return message.text
+
+
+async def say(publisher: RunPublisher, *words: str) -> None:
+    for word in words:
+        await publisher.emit(TextChunk(content=word, step=1))
+
+
+async def finish(publisher: RunPublisher) -> None:
+    await publisher.emit(MessageEnd(finish_reason="stop", usage=Usage()))
+    await publisher.verify(patience_s=5)
+    await publisher.end(patience_s=5)
+
+
+async def test_what_a_stale_worker_says_after_the_takeover_is_void(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+    stale = await attempts.begin(1)
+    await say(stale, "one ", "two ")
+    await nc.flush()
+    fresh = await attempts.begin(2)
+    await say(stale, "stale ", "words ", "that ", "nobody ", "wants ")
+    await nc.flush()
+    await say(fresh, "right ", "text")
+    await finish(fresh)
+    assert await attempts.text() == "right text"
+
+
+async def test_a_stale_worker_that_is_ahead_leaves_no_gap_and_no_text(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+    stale = await attempts.begin(1)
+    await say(stale, "one ")
+    await nc.flush()
+    fresh = await attempts.begin(2)
+    await say(fresh, "right ")
+    await fresh.verify(patience_s=5)
+    # Numbers that the fresh one has not come to, one of them lost on its way.
+    for seq in (6, 7, 9):
+        await nc.publish(attempts.subject, encode(TextChunk(seq=seq, content="stale ")))
+    await nc.flush()
+    await say(fresh, "text")
+    await finish(fresh)
+    assert await attempts.text() == "right text"
+
+
+async def test_a_stale_worker_that_speaks_while_it_is_taken_over_is_gone_on_after(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+    stale = await attempts.begin(1)
+    await say(stale, "one ")
+    await nc.flush()
+    js, link = nc.jetstream(), Link()
+    link.bind(nc)
+    stored = await read_stored_run(nc, js, attempts.subject)
+    await say(stale, "two ", "three ")
+    await nc.flush()
+    fresh = RunPublisher(nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored)
+    await fresh.begin(agent="support", thread_id=None, attempt=2, patience_s=5)
+    await say(fresh, "right text")
+    await finish(fresh)
+    assert await attempts.text() == "right text"
+
+
+async def test_a_stale_worker_that_speaks_just_before_the_end_is_seen(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+    stale = await attempts.begin(1)
+    await nc.flush()
+    fresh = await attempts.begin(2)
+    await say(fresh, "right ", "text")
+    await fresh.emit(MessageEnd(finish_reason="stop", usage=Usage()))
+    await fresh.verify(patience_s=5)
+    await say(stale, *("stale " for _ in range(9)))
+    await nc.flush()
+    await fresh.end(patience_s=5)
+    assert await attempts.text() == "right text"
+
+
+async def test_a_process_that_stood_still_asks_for_its_claim_before_it_speaks(nc: Client) -> None:
+    link = Link()
+    link.bind(nc)
+    asked: list[bool] = []
+
+    async def may_go_on() -> bool:
+        asked.append(True)
+        return False
+
+    publisher = RunPublisher(
+        nc, nc.jetstream(), link, namespace="default", message_id="m", may_go_on=may_go_on
+    )
+    link.beat_limit_s = 1.0  # and its last beat was at 0
+    await publisher.emit(TextChunk(content="stale"))
+    assert (publisher.last_seq, asked) == (0, [])
+    link.suspect()
+    link.beat_limit_s = float("inf")
+    await publisher.flush()
+    assert (publisher.last_seq, asked) == (0, [True])
