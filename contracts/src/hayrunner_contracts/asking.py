@@ -42,9 +42,16 @@ class Asking:
     ) -> RunResult:
         """The one result. A reply that is none raises its error."""
         subject, body = self._prepared(agent, request, headers)
+        with self._submission.tracing.sending(subject, request.message_id, len(body)) as carried:
+            reply = await self._reply(agent, subject, body, {**carried, **headers}, timeout)
+        return decode_result(reply.data)
+
+    async def _reply(
+        self, agent: str, subject: str, body: bytes, headers: dict[str, str], timeout: float
+    ) -> Msg:
         try:
             reply = await self._connection.request(
-                subject, body, timeout=timeout, headers=dict(headers) or None
+                subject, body, timeout=timeout, headers=headers or None
             )
         except nats.errors.NoRespondersError:
             raise await self._nobody(agent) from None
@@ -54,7 +61,7 @@ class Asking:
             raise ConnectionError("the connection to NATS is closed") from None
         if STATUS_CODE in (reply.headers or {}):
             raise _refusal(reply)
-        return decode_result(reply.data)
+        return reply
 
     async def events(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
@@ -65,9 +72,12 @@ class Asking:
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, cb=mailbox.deliver)
         try:
-            await self._connection.publish(
-                subject, body, reply=inbox, headers=dict(headers) or None
-            )
+            with self._submission.tracing.sending(
+                subject, request.message_id, len(body)
+            ) as carried:
+                await self._connection.publish(
+                    subject, body, reply=inbox, headers={**carried, **headers} or None
+                )
             while not follower.done:
                 message = await mailbox.next(timeout)
                 if message is None:

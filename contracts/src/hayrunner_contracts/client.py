@@ -37,6 +37,7 @@ from hayrunner_contracts.subjects import message_id as canonical_id
 from hayrunner_contracts.submission import Submission
 from hayrunner_contracts.thread_client import ThreadClient
 from hayrunner_contracts.thread_store import JetStreamThreadStore
+from hayrunner_contracts.tracing import RequestTracing
 
 __all__ = ["AgentClient", "NotProvisioned", "ReadSettings", "Run", "RunClient"]
 
@@ -58,7 +59,8 @@ class RunClient(AgentClient):
     """Runs agents over NATS.
 
     `connection` stays open when the client closes, unless `connect` made it. `settings` say how
-    runs are read.
+    runs are read. `tracing` makes a span of every request and sends its context along: an
+    `OpenTelemetryTracing` of `hayrunner_contracts.otel`.
     """
 
     def __init__(
@@ -67,11 +69,14 @@ class RunClient(AgentClient):
         *,
         namespace: str = DEFAULT_NAMESPACE,
         settings: ReadSettings | None = None,
+        tracing: RequestTracing | None = None,
     ) -> None:
         self._connection = connection
         self._namespace = token("namespace", namespace)
         self._settings = settings or ReadSettings()
-        self._submission = Submission(connection, namespace, api=self._settings.api)
+        self._submission = Submission(
+            connection, namespace, api=self._settings.api, tracing=tracing
+        )
         self._asking = Asking(connection, namespace, self._submission)
         self._threads = ThreadClient(
             JetStreamThreadStore(connection, namespace, api=self._settings.api)
@@ -87,6 +92,7 @@ class RunClient(AgentClient):
         namespace: str = DEFAULT_NAMESPACE,
         *,
         settings: ReadSettings | None = None,
+        tracing: RequestTracing | None = None,
         timeout: float = CONNECT_TIMEOUT_S,
         **options: Any,
     ) -> Self:
@@ -106,7 +112,7 @@ class RunClient(AgentClient):
             raise ConnectionError(
                 f"no connection to NATS within {timeout:g} s ({type(error).__name__})"
             ) from error
-        client = cls(connection, namespace=namespace, settings=settings)
+        client = cls(connection, namespace=namespace, settings=settings, tracing=tracing)
         client._owns_connection = True
         reconnected.also = client._look_again
         return client

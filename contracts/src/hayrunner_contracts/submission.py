@@ -28,6 +28,7 @@ from hayrunner_contracts.subjects import (
     consumer_name,
     requests,
 )
+from hayrunner_contracts.tracing import NoTracing, RequestTracing
 
 __all__ = ["HEADROOM", "Submission"]
 
@@ -54,7 +55,15 @@ class Submission:
     `Nats-Msg-Id`, which the stream drops if it was.
     """
 
-    def __init__(self, connection: Connection, namespace: str, *, api: str = JETSTREAM_API) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        *,
+        api: str = JETSTREAM_API,
+        tracing: RequestTracing | None = None,
+    ) -> None:
+        self.tracing: RequestTracing = tracing or NoTracing()
         self._connection = connection
         self._namespace = namespace
         self._jetstream = connection.jetstream(prefix=api)
@@ -98,8 +107,10 @@ class Submission:
         body = encode(request)
         self.check_size(body, headers)
         await self.check_agent(agent)
-        identified = {**headers, MSG_ID: request.message_id or ""}
-        return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
+        with self.tracing.sending(subject, request.message_id, len(body)) as carried:
+            # A context that the caller sends along is the one that counts.
+            identified = {**carried, **headers, MSG_ID: request.message_id or ""}
+            return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
 
     async def command(self, message_id: str, command: RunCommand, timeout: float) -> None:
         """Store a command for a run."""

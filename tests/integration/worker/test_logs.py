@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from tests.integration.worker.conftest import Requester, Serve
 from tests.integration.worker.scripted import ScriptedAgent, Session
+from tests.unit.telemetry.conftest import traces
 from tests.unit.telemetry.fresh_logs import SetUp, set_up
+from tests.unit.telemetry.traces import Traces
 
-__all__ = ["set_up"]
+from hayrunner_contracts.testing import eventually
+
+__all__ = ["set_up", "traces"]
 
 
 async def test_a_failure_is_logged_by_its_ref_with_type_and_place_and_without_its_text(
@@ -88,3 +92,30 @@ async def test_records_of_a_direct_run_say_whose_they_are(
     [failed] = [line for text in printed.splitlines() if "ref" in (line := json.loads(text))]
     assert (failed["message_id"], failed["agent"], failed["attempt"]) == (message_id, "support", 1)
     assert "secret" not in printed
+
+
+async def test_records_of_a_traced_run_have_the_ids_of_its_span(
+    serve: Serve,
+    requester: Requester,
+    traces: Traces,
+    set_up: SetUp,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def speak(session: Session) -> str:
+        logging.getLogger("a.library").warning("inside")
+        return "done"
+
+    set_up()
+    await serve(ScriptedAgent(script=speak))
+    message_id = await requester.publish()
+    await requester.ended(message_id)
+    await eventually(lambda: traces.named("process "), what="the span of the attempt")
+
+    context = traces.one("process ").context
+    assert context is not None
+    expected = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    for event in ("attempt begun", "inside", "run ended"):
+        [line] = [line for line in lines if line["event"] == event]
+        assert (line["trace_id"], line["span_id"]) == expected
+        assert line["message_id"] == message_id

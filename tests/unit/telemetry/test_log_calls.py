@@ -23,11 +23,13 @@ FIELDS = {
 }
 # The same for `%s` of plain records, by the code that makes the value.
 ARGUMENTS = {
+    "END_LIMIT_S",
     "_CLOSE_TIMEOUT_S",
     "call.tool_name",  # of a registered tool: it was run
     "duration",
     "error.key",  # of a State's schema, in an agent's configuration
     "kind",  # of a command
+    "missing[0]",  # a package
     "name",  # of a hook's class and method, or of a field
     "names",  # of tools, in an agent's configuration
     "ref",
@@ -40,6 +42,7 @@ ARGUMENTS = {
     "type(cause).__name__",
     "type(error).__name__",
     "type(error).__qualname__",
+    "what",  # traces or metrics
     "where",  # a file and a line
 }
 

@@ -18,7 +18,8 @@ from hayrunner.telemetry.metrics import Metrics
 from hayrunner.telemetry.metrics_export import export_metrics
 from hayrunner.telemetry.model_meter import CallLabels
 
-before = [name for name in sys.modules if name.startswith("opentelemetry")]
+apis = ("opentelemetry.sdk", "opentelemetry.metrics")
+before = [name for name in sys.modules if name.startswith(apis)]
 end = export_metrics(sys.argv[1])
 metrics = Metrics(["support"])
 metrics.redelivered("support")

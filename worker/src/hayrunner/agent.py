@@ -108,7 +108,7 @@ class Agent:
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
-    record_content_telemetry: bool = False
+    record_content_telemetry: bool | None = None
     citation_formatter: CitationFormatter | None = None
     suggestion_generator: Suggesting | None = None
     approvals: Sequence[str] = ()

@@ -27,10 +27,11 @@ from hayrunner.adapters.parameters import (
     usage_parameter,
 )
 from hayrunner.adapters.provider_failures import provider_failure
-from hayrunner.adapters.spans import span
+from hayrunner.adapters.spans import model_span, note_reply, span
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.generators.openai_compatible import ON_TEXT
 from hayrunner.hooks import ModelCall
+from hayrunner.telemetry.spans import noting_first
 from hayrunner_contracts.events import StreamEvent, TextChunk, ToolCallStart, ToolInputChunk
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
@@ -72,13 +73,15 @@ async def call_model(
     run.model_calls += 1
     normalizer = run.normalizer
     normalizer.begin_step(_new_ids(run, messages), prepared.answer_tool)
-    with span("haystack.agent.step.llm") as traced:
-        traced.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
-        result = await _generate(run, prepared.generator, prepared.inputs)
-        traced.set_content_tag("haystack.agent.step.llm.output", result)
-    replies: list[ChatMessage] = result.get("replies") or []
-    shown = normalizer.partial_text
-    reply, events = normalizer.close_step(replies[0] if replies else None)
+    with model_span(run, prepared.generator, prepared.inputs) as call:
+        with span("haystack.agent.step.llm") as traced:
+            traced.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
+            result = await _generate(run, prepared.generator, prepared.inputs)
+            traced.set_content_tag("haystack.agent.step.llm.output", result)
+        replies: list[ChatMessage] = result.get("replies") or []
+        shown = normalizer.partial_text
+        reply, events = normalizer.close_step(replies[0] if replies else None)
+        note_reply(call, run, reply)
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
     if normalizer.usage is not None:
@@ -295,7 +298,7 @@ async def stoppable(run: RunContext, work: Awaitable[_T]) -> _T | None:
 
 def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:
     """What a generator, or another streaming component, is to call with its chunks."""
-    feed, emit = run.normalizer.feed, run.emit
+    feed, emit = noting_first(run.normalizer.feed), run.emit
     if run.hooks.watches_deltas:
         emit = _watched_emit(run)
 
@@ -310,7 +313,7 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     if not callable(getattr(generator, "run_async", None)):
         return _from_thread(run, on_chunk)
     if (straight := run.straight_emit()) is not None:
-        add_text = run.normalizer.add_text
+        add_text = noting_first(run.normalizer.add_text)
 
         async def on_text(text: str) -> None:
             if run.first_chunk_at is None:

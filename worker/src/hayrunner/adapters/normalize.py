@@ -16,8 +16,8 @@ import msgspec
 from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall, ToolCallDelta
 
 from hayrunner.adapters.answer_tool import AnswerTool
-from hayrunner.adapters.usage import merged_usage, usage_from, usage_of_ollama
 from hayrunner.errors import ProviderError
+from hayrunner.token_counts import merged_usage, usage_from, usage_of_ollama
 from hayrunner_contracts.events import (
     ModelCallEnd,
     ReasoningChunk,

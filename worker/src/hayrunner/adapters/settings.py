@@ -68,7 +68,7 @@ class RunSettings:
     token_budget: int | None = None
     hook_names: list[str] = field(default_factory=list[str])
     then_format: dict[str, Any] | None = None
-    record_content_telemetry: bool = False
+    record_content_telemetry: bool | None = None
     given: frozenset[str] = frozenset()
 
     @property

@@ -19,6 +19,7 @@ from hayrunner.serving.parking import Parking
 from hayrunner.serving.results import RunFacts, stored_result
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
 from hayrunner.serving.steps import RunSteps, StepBlobs, kept_bytes
+from hayrunner.telemetry.bus import note_attempt_end, note_attempt_parked
 from hayrunner.telemetry.log_fields import bind
 from hayrunner.telemetry.logs import get_logger
 from hayrunner.telemetry.metrics import Metrics
@@ -171,6 +172,7 @@ class Execution:
             wake_at, seen = parked.wake_at, steps.commands_seen
         finally:
             await inbox.close()
+        note_attempt_parked()
         await uninterrupted(
             self.parking.park(held, wake_at=wake_at, commands_seen=seen), _nothing_more
         )
@@ -183,6 +185,7 @@ class Execution:
         result = await uninterrupted(end, held.delivery.ack)
         code = _code(result.error)
         self.metrics.run_ended(facts.agent, outcome=result.status, error_code=code)
+        note_attempt_end(result.status, code)
         _log.info(
             "run ended",
             status=result.status,
@@ -200,6 +203,7 @@ class Execution:
         def publisher(stored: StoredRun) -> RunPublisher:
             return self._publisher(held, stored)
 
+        note_attempt_end(result.status, _code(result.error))
         rest = complete_stored(self.bus, self.claims, held.claim, publisher, result)
         await uninterrupted(rest, held.delivery.ack)
         return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from nats.errors import Error as NatsError
@@ -16,9 +17,11 @@ from hayrunner.serving.execution import Execution
 from hayrunner.serving.failures import failed, failure
 from hayrunner.serving.results import RunFacts
 from hayrunner.serving.served import AgentRegistry
+from hayrunner.telemetry.bus import attempt_span
 from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.names import UNKNOWN_DESTINATION
 from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
@@ -93,7 +96,8 @@ class Handler:
         if admitted.out_of_attempts:
             outcome = failed(failure("worker_lost"))
             await self._bury(delivery, outcome)
-            await self.execution.refuse(claim, delivery, facts, outcome)
+            with self._span(delivery, claim):
+                await self.execution.refuse(claim, delivery, facts, outcome)
             return
         drive = Drive(
             agent=self.registry.get(delivery.agent),
@@ -102,7 +106,8 @@ class Handler:
             message_id=message_id,
             deadline=deadline_of(request, facts.requested_at or delivery.requested_at),
         )
-        await self.execution.run(claim, delivery, facts, drive)
+        with self._span(delivery, claim):
+            await self.execution.run(claim, delivery, facts, drive)
 
     async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         """A request that nobody can run: dead letter, then its failed result, then the ack."""
@@ -118,7 +123,22 @@ class Handler:
         if admitted is not None:
             claim = admitted.claim
             facts = _facts(None, delivery, claim, claim.record.counted_attempts)
-            await self.execution.refuse(claim, delivery, facts, outcome)
+            with self._span(delivery, claim):
+                await self.execution.refuse(claim, delivery, facts, outcome)
+
+    def _span(self, delivery: Delivery, claim: Claim) -> AbstractContextManager[None]:
+        # Anybody can publish to a subject whose agent part is a text of theirs.
+        known = delivery.agent in self.registry.names()
+        return attempt_span(
+            delivery.subject if known else UNKNOWN_DESTINATION,
+            delivery.headers,
+            message_id=claim.message_id,
+            attempt=claim.attempt,
+            delivery=delivery.times_delivered,
+            queue_wait_s=time.time() - delivery.requested_at,
+            earlier=claim.record.trace,
+            gone=ClaimLost,
+        )
 
     async def _bury(self, delivery: Delivery, outcome: RunOutcome) -> None:
         assert outcome.error is not None

@@ -13,6 +13,8 @@ generative AI.
 from dataclasses import dataclass
 from typing import Literal
 
+from hayrunner.telemetry import names
+
 __all__ = [
     "ALL",
     "CALL_DURATION",
@@ -127,10 +129,10 @@ EVENTS_REPAIRED = Definition(
 )
 
 _CALL = (
-    "gen_ai.operation.name",
-    "gen_ai.provider.name",
-    "gen_ai.request.model",
-    "gen_ai.agent.name",
+    names.OPERATION_NAME,
+    names.PROVIDER_NAME,
+    names.REQUEST_MODEL,
+    names.AGENT_NAME,
 )
 _CALL_BUCKETS = (
     *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64),
@@ -142,7 +144,7 @@ CALL_DURATION = Definition(
     kind="histogram",
     unit="s",
     what="A model call, from request to the end of its reply",
-    labels=(*_CALL, "error.type"),
+    labels=(*_CALL, names.ERROR_TYPE),
     buckets=_CALL_BUCKETS,
 )
 CALL_FIRST_CHUNK = Definition(

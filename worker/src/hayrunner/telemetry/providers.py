@@ -2,28 +2,11 @@
 
 from functools import lru_cache
 
+from hayrunner.telemetry import names
+
 __all__ = ["PROVIDERS", "provider_of"]
 
-# By class name, so that no optional integration has to be imported.
-_BY_GENERATOR = {
-    "AmazonBedrockChatGenerator": "aws.bedrock",
-    "AnthropicChatGenerator": "anthropic",
-    "AzureOpenAIChatGenerator": "azure.ai.openai",
-    "AzureOpenAIResponsesChatGenerator": "azure.ai.openai",
-    "CohereChatGenerator": "cohere",
-    "GoogleAIGeminiChatGenerator": "gcp.gemini",
-    "GoogleGenAIChatGenerator": "gcp.gen_ai",
-    "MistralChatGenerator": "mistral_ai",
-    "OllamaChatGenerator": "ollama",
-    "OpenAIChatGenerator": "openai",
-    # Any server that speaks like OpenAI's is called by its dialect.
-    "OpenAICompatibleChatGenerator": "openai",
-    "OpenAIResponsesChatGenerator": "openai",
-    "VertexAIGeminiChatGenerator": "gcp.vertex_ai",
-    "WatsonxChatGenerator": "ibm.watsonx.ai",
-}
-
-PROVIDERS = frozenset(_BY_GENERATOR.values())
+PROVIDERS = frozenset(names.PROVIDERS.values())
 
 
 @lru_cache(maxsize=64)
@@ -31,6 +14,6 @@ def provider_of(kind: type[object]) -> str:
     """The provider of a generator of this class or of one that it is derived from; `_OTHER`
     where it is not known."""
     for cls in kind.__mro__:
-        if found := _BY_GENERATOR.get(cls.__name__):
+        if found := names.PROVIDERS.get(cls.__name__):
             return found
-    return "_OTHER"
+    return names.OTHER
