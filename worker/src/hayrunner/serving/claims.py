@@ -23,6 +23,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
+from hayrunner.telemetry.bus import attempt_traceparent
 from hayrunner_contracts import subjects
 from hayrunner_contracts.results import RunStatus
 
@@ -81,7 +82,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     `attempt` counts every try, `counted_attempts` those that were not handed back. `sequence`
     is the request's in `AGENT_REQUESTS`, `requested_at` when that took it first. `parked` is there
-    while the run waits for a person. Times are seconds since the epoch.
+    while the run waits for a person. `trace` names the span of the last attempt that wrote here, as
+    a `traceparent`. Times are seconds since the epoch.
     """
 
     status: ClaimStatus
@@ -97,6 +99,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     kept: KeptStep | None = None
     outcome: KeptResult | None = None
     parked: Parked | None = None
+    trace: str | None = None
 
 
 _NO_MORE: dict[str, Any] = {"kept": None, "outcome": None, "parked": None}
@@ -239,8 +242,9 @@ class Claims:
     async def _move(
         self, claim: Claim, status: ClaimStatus, *, patience_s: float, **changes: Any
     ) -> None:
+        trace = attempt_traceparent() or claim.record.trace
         record = msgspec.structs.replace(
-            claim.record, status=status, updated_at=time.time(), **changes
+            claim.record, status=status, updated_at=time.time(), trace=trace, **changes
         )
         data = _ENCODER.encode(record)
 
