@@ -28,6 +28,7 @@ ARGUMENTS = {
     "call.tool_name",  # of a registered tool: it was run
     "duration",
     "error.key",  # of a State's schema, in an agent's configuration
+    "failure.code",
     "kind",  # of a command
     "missing[0]",  # a package
     "name",  # of a hook's class and method, or of a field
@@ -42,6 +43,7 @@ ARGUMENTS = {
     "type(cause).__name__",
     "type(error).__name__",
     "type(error).__qualname__",
+    "wait",  # seconds
     "what",  # traces or metrics
     "where",  # a file and a line
 }
