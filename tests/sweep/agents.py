@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from haystack import Pipeline, tracing
+from haystack import Pipeline, component, tracing
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.components.builders import AnswerBuilder, ChatPromptBuilder
 from haystack.dataclasses import ChatMessage, Document
@@ -127,6 +127,19 @@ class SweepHooks(RunHooks):
         _logger.warning("ended with %s for %s", end.answer, run.user)
 
 
+@component
+class _Odd:
+    """A model that says of itself what no model should."""
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        run = run_of(str(messages[-1].text))
+        usage = {"prompt_tokens": 1, "completion_tokens": 1}
+        meta = {"finish_reason": mark("FinishReason", run), "model": f"a {mark('ModelName', run)}"}
+        reply = ChatMessage.from_assistant(mark("ModelText", run), meta={**meta, "usage": usage})
+        return {"replies": [reply]}
+
+
 class _OwnAdapter:
     """An author's own: no model."""
 
@@ -162,13 +175,13 @@ def _with_state(generator: Any) -> Agent:
     return HaystackAgentAdapter("stateful", agent)
 
 
-def _pipeline(generator: Any) -> Agent:
+def _pipeline(name: str, generator: Any) -> Agent:
     pipeline = Pipeline()
     text = "Answer: {{question}}"
     pipeline.add_component("prompt", ChatPromptBuilder(template=[ChatMessage.from_user(text)]))
     pipeline.add_component("llm", generator)
     pipeline.connect("prompt.prompt", "llm.messages")
-    return PipelineAgent("piped", pipeline)
+    return PipelineAgent(name, pipeline)
 
 
 def _agent_in_a_pipeline(generator: Any) -> Agent:
@@ -234,7 +247,8 @@ def agents_over(generators: Mapping[str, Any]) -> tuple[list[Agent], list[Agent]
         ),
         _agent("suggesting", own, suggestion_generator=SuggestionGenerator()),
         _with_state(own),
-        _pipeline(generators["openai"]),
+        _pipeline("piped", generators["openai"]),
+        _pipeline("odd", _Odd()),
         _agent_in_a_pipeline(generators["openai"]),
         _Own(),
         *(_agent(f"by_{kind}", generators[kind]) for kind in ("openai", "responses", "anthropic")),

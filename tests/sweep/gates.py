@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace import Span, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from pytest import MonkeyPatch
 from tests.sweep.open_tracer import OpenTracer
 from tests.sweep.sweeps import OFF, ON
 
@@ -23,7 +23,7 @@ from hayrunner.telemetry.gate import ContentPolicy
 
 __all__ = ["GATES", "Gate"]
 
-Remove = Callable[[MonkeyPatch], None]
+Remove = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +58,14 @@ def _set(*whats: str) -> frozenset[str]:
 # --- spans
 
 
-def _recording(monkeypatch: MonkeyPatch) -> None:
+def _recording(monkeypatch: pytest.MonkeyPatch) -> None:
     def use_span(span: Span, end_on_exit: bool = False, **_: Any) -> Any:
         return trace.use_span(span, end_on_exit)
 
     monkeypatch.setattr(tracing, "use_span", use_span)
 
 
-def _status_with_text(monkeypatch: MonkeyPatch) -> None:
+def _status_with_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def note(span: Span, error: BaseException) -> None:
         span.set_status(Status(StatusCode.ERROR, str(error)))
 
@@ -225,7 +225,7 @@ def _caller(name: str) -> Any:
 # --- logs
 
 
-def _cause_with_text(monkeypatch: MonkeyPatch) -> None:
+def _cause_with_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def cause(error: BaseException) -> dict[str, str]:
         notes = getattr(error, "__notes__", None)
         return {"error_type": f"{error!r} {error.__cause__!r} {notes!r}"}
@@ -234,14 +234,14 @@ def _cause_with_text(monkeypatch: MonkeyPatch) -> None:
         monkeypatch.setattr(f"hayrunner.{module}.cause_of", cause)
 
 
-def _warnings_as_python_shows_them(monkeypatch: MonkeyPatch) -> None:
+def _warnings_as_python_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def show(message: Any, category: Any, filename: str, lineno: int, *_: Any) -> None:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
     monkeypatch.setattr("hayrunner.telemetry.unhandled._warned", show)
 
 
-def _threads_as_python_shows_them(monkeypatch: MonkeyPatch) -> None:
+def _threads_as_python_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hayrunner.telemetry.unhandled._ended_a_thread", threading.__excepthook__)
 
 
@@ -333,7 +333,7 @@ _LOGS = [
 # --- metrics and messages
 
 
-def _anthropics_own_tracing(monkeypatch: MonkeyPatch) -> None:
+def _anthropics_own_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_OPEN_TELEMETRY", "ANTHROPIC_OPEN_TELEMETRY_PROPAGATION"):
         monkeypatch.delenv(name)
 

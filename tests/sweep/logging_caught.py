@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ __all__ = ["caught_logs", "everything_at_debug"]
 
 
 @contextmanager
-def caught_logs(captured: Captured) -> Iterator[None]:
+def caught_logs(captured: Captured) -> Generator[None]:
     """Everything that is logged, warned of and printed meanwhile goes into `captured`."""
     output = io.StringIO()
     with _logging_as_it_was(), _standard_streams(output), warnings.catch_warnings():
@@ -61,7 +61,7 @@ def _set_up(form: Any) -> tuple[logging.Handler, io.StringIO]:
 
 
 @contextmanager
-def _standard_streams(output: io.StringIO) -> Iterator[None]:
+def _standard_streams(output: io.StringIO) -> Generator[None]:
     before = sys.stdout, sys.stderr
     sys.stdout = sys.stderr = output
     try:
@@ -71,7 +71,7 @@ def _standard_streams(output: io.StringIO) -> Iterator[None]:
 
 
 @contextmanager
-def _logging_as_it_was() -> Iterator[None]:
+def _logging_as_it_was() -> Generator[None]:
     root = logging.getLogger()
     before = root.handlers[:], root.level, logging.getLogRecordFactory(), logging.raiseExceptions
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook

@@ -1,6 +1,6 @@
 """A Haystack tracer that keeps what it is given, as the usual ones do with content switched off."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ class OpenTracer(Tracer):
         operation_name: str,
         tags: dict[str, Any] | None = None,
         parent_span: Span | None = None,
-    ) -> Iterator[Span]:
+    ) -> Generator[Span]:
         """See `haystack.tracing.Tracer`."""
         tracer = trace.get_tracer("haystack")
         with tracer.start_as_current_span(operation_name) as span:

@@ -3,11 +3,12 @@ on loopback, a requester that traces, and whatever of it can be seen from outsid
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import nats
+import pytest
 from anthropic import AsyncAnthropic
 from haystack.components.generators.chat import OpenAIChatGenerator, OpenAIResponsesChatGenerator
 from haystack.utils import Secret
@@ -21,7 +22,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from pytest import MonkeyPatch
 from tests.sweep.agents import agents_over, moving_agent
 from tests.sweep.capture import Captured
 from tests.sweep.logging_caught import caught_logs, everything_at_debug
@@ -42,13 +42,13 @@ from hayrunner.telemetry.tracer import start_tracing, stop_tracing
 from hayrunner.testing.provider import ScriptedProvider
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.otel import OpenTelemetryTracing
+from hayrunner_contracts.read_settings import ReadSettings
 from hayrunner_contracts.testing import eventually
 
 __all__ = ["KEY", "PASSWORD", "Stage", "open_stage"]
 
 KEY, PASSWORD = mark("ApiKey", 0), mark("NatsPassword", 0)
 KINDS = ("own", "openai", "responses", "anthropic")
-STREAMS = ("AGENT_REQUESTS", "RUN_EVENTS", "RUN_RESULTS", "RUN_COMMANDS", "DEAD_RUNS", "THREADS")
 
 
 class Stage:
@@ -107,20 +107,36 @@ class Stage:
         near, far = agents_over(_all_kinds(self.generators))
         await self.serve(*near)
         await self.serve(*far, storage="file")
-        self.client = RunClient(self.nc, tracing=OpenTelemetryTracing(self.provider))
+        self.client = RunClient(
+            self.nc,
+            tracing=OpenTelemetryTracing(self.provider),
+            settings=ReadSettings(max_blob_bytes=2_000_000),
+        )
         everything_at_debug()
 
     async def close(self) -> None:
         """End all of it, and take what is left to be taken."""
+        try:
+            await self._end_workers()
+        finally:
+            await self._stack.aclose()
+        self.read()
+
+    async def _end_workers(self) -> None:
         for worker in self.workers:
             worker.stop()
             await worker.shutdown()
             self.captured.add("metrics, Prometheus", "text", worker.metrics.exposition().decode())
         await self.nc.flush()
-        for stream in STREAMS:
-            async for message in messages_of(self.nc, stream, ">"):
-                self.captured.add_message(message.subject, message.headers)
-        await self._stack.aclose()
+        for stream in await self.nc.jetstream().streams_info():
+            # Pieces of large content were seen when they came by.
+            name = stream.config.name or ""
+            if stream.config.allow_direct and not name.startswith("OBJ_"):
+                async for message in messages_of(self.nc, name, ">"):
+                    self.captured.add_message(message.subject, message.headers)
+
+    def read(self) -> None:
+        """What can be read once everything is closed."""
         for model in self.models.values():
             for request in model.requests:
                 self.captured.add_request(request.path, _without_key(request.headers))
@@ -144,7 +160,7 @@ class Stage:
         await eventually(is_parked, 20, what="the run to be parked")
 
     @asynccontextmanager
-    async def moving(self) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    async def moving(self) -> AsyncGenerator[Callable[[int], Awaitable[None]]]:
         """A worker of the agent `moving`; called with the number of a run, another one takes that
         over, in the middle of its second model call."""
         first = await self.serve(moving_agent(self.generators["own"]), drain_timeout_s=0.0)
@@ -200,11 +216,11 @@ def _generator(kind: str, model: ScriptedProvider) -> Any:
 
 @asynccontextmanager
 async def open_stage(
-    monkeypatch: MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
     *,
     policy: ContentPolicy | None = None,
     kinds: tuple[str, ...] = KINDS,
-) -> AsyncIterator[Stage]:
+) -> AsyncGenerator[Stage]:
     """A stage, open; closed and read at the end. The requester has baggage that goes nowhere."""
     captured = Captured()
     stage = Stage(captured, policy or ContentPolicy())
@@ -231,7 +247,7 @@ async def open_stage(
 
 
 @contextmanager
-def _carrying(text: str) -> Iterator[None]:
+def _carrying(text: str) -> Generator[None]:
     token = context.attach(baggage.set_baggage("who", text))
     try:
         yield

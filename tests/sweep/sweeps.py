@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from pytest import MonkeyPatch
 from tests.sweep import sentinels
 from tests.sweep.capture import Captured, Hit
 from tests.sweep.runs import RUNS, play
@@ -57,7 +57,7 @@ class Swept:
 
 
 async def sweep(
-    monkeypatch: MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
     names: Iterable[str] = tuple(RUNS),
     options: Mapping[str, Any] = OFF,
     *,
@@ -71,7 +71,7 @@ async def sweep(
     return Swept(on.captured, on.spans, runs, set(sentinels.made))
 
 
-async def sweep_both(monkeypatch: MonkeyPatch, names: Iterable[str]) -> Swept:
+async def sweep_both(monkeypatch: pytest.MonkeyPatch, names: Iterable[str]) -> Swept:
     """These runs twice at the same time: once with content, once without."""
     names = tuple(names)
     sentinels.made.clear()
@@ -84,7 +84,7 @@ async def sweep_both(monkeypatch: MonkeyPatch, names: Iterable[str]) -> Swept:
 
 def sweep_now(*args: Any, both: bool = False, **kwargs: Any) -> Swept:
     """The same for who has no event loop: a fixture that many tests share."""
-    with MonkeyPatch.context() as monkeypatch:
+    with pytest.MonkeyPatch.context() as monkeypatch:
         if both:
             return asyncio.run(sweep_both(monkeypatch, *args))
         return asyncio.run(sweep(monkeypatch, *args, **kwargs))
