@@ -53,12 +53,12 @@ def talk_carelessly(text: str) -> None:
         _logger.exception("not found")
 
 
-def _raise(text: str) -> None:
+def _raise(text: str, what: str = "ToolException") -> None:
     run = run_of(text)
     try:
         raise KeyError(mark("Cause", run))
     except KeyError as cause:
-        error = RuntimeError(f"{mark('ToolException', run)} for {text}")
+        error = RuntimeError(f"{mark(what, run)} for {text}")
         error.add_note(f"a note: {mark('Note', run)}")
         raise error from cause
 
@@ -187,7 +187,7 @@ def _pipeline(name: str, generator: Any) -> Agent:
 def _agent_in_a_pipeline(generator: Any) -> Agent:
     inner = HaystackAgent(
         chat_generator=generator,
-        tools=[create_tool_from_function(_talking), create_tool_from_function(broken)],
+        tools=[create_tool_from_function(_talking), create_tool_from_function(_failing)],
     )
     pipeline = Pipeline()
     pipeline.add_component("agent", inner)
@@ -205,7 +205,13 @@ def _talking(word: str) -> str:
     return f"found {mark('ToolResult', run_of(word))}"
 
 
-_talking.__name__ = "lookup"
+def _failing(word: str) -> str:
+    """Looks a word up, and fails."""
+    _raise(word, "NestedException")
+    return ""
+
+
+_talking.__name__, _failing.__name__ = "lookup", "broken"
 
 
 def _consulting(agent: Agent) -> Any:

@@ -126,6 +126,14 @@ def break_tool(dialect: Dialect, run: int) -> list[Step]:
 
 
 @script
+def break_nested(dialect: Dialect, run: int) -> list[Step]:
+    return [
+        calls(dialect, ("broken", {"word": mark("NestedArgument", run)}), run=run),
+        says(dialect, run),
+    ]
+
+
+@script
 def unknown_tool(dialect: Dialect, run: int) -> list[Step]:
     named = mark("UnknownTool", run)
     return [

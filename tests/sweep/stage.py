@@ -45,7 +45,7 @@ from hayrunner_contracts.otel import OpenTelemetryTracing
 from hayrunner_contracts.read_settings import ReadSettings
 from hayrunner_contracts.testing import eventually
 
-__all__ = ["KEY", "PASSWORD", "Stage", "open_stage"]
+__all__ = ["KEY", "PASSWORD", "Stage", "open_stage", "without_key"]
 
 KEY, PASSWORD = mark("ApiKey", 0), mark("NatsPassword", 0)
 KINDS = ("own", "openai", "responses", "anthropic")
@@ -139,7 +139,7 @@ class Stage:
         """What can be read once everything is closed."""
         for model in self.models.values():
             for request in model.requests:
-                self.captured.add_request(request.path, _without_key(request.headers))
+                self.captured.add_request(request.path, without_key(request.headers))
         for span in self.spans:
             self.captured.add_span(span)
         if (data := self.reader.get_metrics_data()) is not None:
@@ -188,7 +188,7 @@ def _all_kinds(made: Mapping[str, Any]) -> dict[str, Any]:
     return {kind: made.get(kind, made["own"]) for kind in KINDS}
 
 
-def _without_key(headers: Mapping[str, str]) -> dict[str, str]:
+def without_key(headers: Mapping[str, str]) -> dict[str, str]:
     """The key belongs into the one header that it is sent in, and there alone."""
     kept: dict[str, str] = {}
     for name, value in headers.items():

@@ -197,7 +197,7 @@ async def bad_commands(stage: Stage, number: int, options: Options) -> None:
 async def pipeline(stage: Stage, number: int, options: Options) -> None:
     await ran(stage, "piped", "talk", number, options)
     await ran(stage, "nested", "look", number, options)
-    await ran(stage, "nested", "break_tool", number, options)
+    await ran(stage, "nested", "break_nested", number, options)
     await ran(stage, "piped", "refuse", number, options, "provider_error")
 
 

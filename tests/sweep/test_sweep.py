@@ -16,11 +16,14 @@ from tests.sweep.runs import RUNS
 from tests.sweep.sentinels import Found, mark, scan
 from tests.sweep.stage import KEY
 from tests.sweep.sweeps import ON, Swept, sweep, sweep_now
+from tests.sweep.table import DOCUMENT, in_document, printed, short_form
 from tests.sweep.ways import WAYS
 
+from hayrunner.settings import load_settings
 from hayrunner.telemetry import names
-from hayrunner.telemetry.gate import ContentPolicy
+from hayrunner.telemetry.otel_setup import content_policy
 
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 FEW = ("with_history", "tool_error", "subagent_here", "subagent_elsewhere", "pipeline")
 
 
@@ -120,7 +123,7 @@ def test_every_way_in_is_used_by_some_run(off: Swept, on: Swept) -> None:
 
 
 def test_the_key_of_the_provider_is_nowhere_but_in_its_own_header(on: Swept) -> None:
-    # `_without_key` of the stage took it out of that one, and saw it there.
+    # `without_key` of the stage took it out of that one, and saw it there.
     assert not [hit for hit in on.hits if hit.found.what == "ApiKey"]
     assert KEY not in "".join(text for _, _, text in on.captured.texts)
 
@@ -160,8 +163,9 @@ def _trace_of(span: ReadableSpan) -> int:
 
 
 async def test_the_operators_never_overrules_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = ContentPolicy(forbidden=True, default=True)
-    swept = await sweep(monkeypatch, FEW, ON, policy=policy)
+    monkeypatch.setenv("HAYRUNNER_CONTENT_TELEMETRY", "never")
+    monkeypatch.setenv(CAPTURE, "true")
+    swept = await sweep(monkeypatch, FEW, ON, policy=content_policy(load_settings()))
     assert swept.leaks(keeps=False) == []
     assert len(swept.spans) > 40
 
@@ -169,7 +173,8 @@ async def test_the_operators_never_overrules_every_run(monkeypatch: pytest.Monke
 async def test_the_operators_default_is_content_where_nobody_says_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    swept = await sweep(monkeypatch, FEW, policy=ContentPolicy(default=True))
+    monkeypatch.setenv(CAPTURE, "span_only")
+    swept = await sweep(monkeypatch, FEW, policy=content_policy(load_settings()))
     assert swept.leaks(keeps=True) == []
     assert {"Prompt", "Preamble", "ToolResult", "SubAnswer"} <= swept.places().keys()
 
@@ -182,3 +187,20 @@ def test_the_search_finds_a_sentinel_in_whatever_form_it_is() -> None:
     for before in ("", "x", "xy", "xyz"):
         encoded = base64.b64encode(f"{before}{word}".encode()).decode()
         assert list(scan(encoded)) == [Found("Encoded", 0)]
+
+
+# --- what is told of it
+
+
+def test_the_document_has_the_table_as_it_is() -> None:
+    text = DOCUMENT.read_text()
+    assert in_document(text, short_form()) == text, "run `make sweep`"
+
+
+def test_the_printed_table_has_every_way_in_every_run_and_the_verdict(
+    off: Swept, on: Swept
+) -> None:
+    text = printed(off, on)
+    for row in (*WAYS, *RUNS, *CHANNELS):
+        assert row in text, row
+    assert "0 leaks without content, 0 with." in text

@@ -91,9 +91,12 @@ WAYS: dict[str, Way] = {
     "ThreadTitle": _address("a thread's title", "NATS headers"),
     "RatingComment": _never("what is said of an answer"),
     # --- what a model says
-    "ModelText": _content("text", "run input", "run output", *_MODEL),
+    "ModelText": _content("what a model says", "run input", "run output", *_MODEL),
     "Reasoning": _content("reasoning", "run output", *_MODEL),
-    "ToolArgument": _content("arguments", "run output", "tool result", *_CALL),
+    "ToolArgument": _content("arguments of calls", "run output", *_CALL),
+    "NestedArgument": _content(
+        "arguments of a tool that fails, of a Haystack Agent in a pipeline", "tool result", *_CALL
+    ),
     "WrongArgument": _content("arguments that do not fit", "tool result", *_CALL),
     "BrokenJson": _content("arguments that are no JSON", *_CALL),
     "UnknownTool": _content("a tool that there is none of", *_MODEL),
@@ -108,16 +111,21 @@ WAYS: dict[str, Way] = {
     "SubAnswer": _content("a subagent's answer", "run output", "tool result", *_MODEL),
     # --- what a provider says
     "ProviderBody": _never("the body of an error"),
-    "ProviderCode": _content("its `code`, of a subagent's call", "model input", "tool result"),
+    "ProviderCode": _content(
+        "the `code` of a provider's error, told of a subagent", "model input", "tool result"
+    ),
     "ProviderHeader": _never("headers of an answer"),
     # --- what tools say
-    "ToolResult": _content("results", "model input", "tool result"),
-    "Source": _content("documents that are found", "model input", "tool result"),
+    "ToolResult": _content("results of tools", "model input", "tool result"),
+    "Source": _content("documents that a tool finds", "model input", "tool result"),
     "SourceTitle": _content("their titles", "model input", "tool result"),
     "SourceAddress": _content("their addresses", "model input", "tool result"),
     "StateValue": _content("values of a State", "model input", "tool result"),
     "DataEvent": _never("data events"),
-    "ToolException": _content("exceptions", "model input", "tool result"),
+    "ToolException": _never("exceptions of tools"),
+    "NestedException": _content(
+        "exceptions of tools of a Haystack Agent in a pipeline", "model input", "tool result"
+    ),
     "Cause": _never("what an exception is raised from"),
     "Note": _never("an exception's notes"),
     # --- what hooks and adapters say
@@ -129,12 +137,12 @@ WAYS: dict[str, Way] = {
     "AdapterException": _never("an author's adapter's exception"),
     # --- what people say meanwhile
     "Said": _content("`say`", "model input"),
-    "ApproveFeedback": _content("`approve`, feedback", "model input"),
-    "DenyFeedback": _content("`deny`, feedback", "model input", "tool result"),
-    "ModifiedInput": _content("`modify`, arguments", "model input", "tool arguments"),
-    "WrongInput": _never("`modify`, arguments that do not fit"),
+    "ApproveFeedback": _content("feedback of an `approve`", "model input"),
+    "DenyFeedback": _content("feedback of a `deny`", "model input", "tool result"),
+    "ModifiedInput": _content("arguments of a `modify`", "model input", "tool arguments"),
+    "WrongInput": _never("arguments of a `modify` that do not fit"),
     "LateFeedback": _never("feedback for no call"),
-    "CancelReason": _never("`cancel`, reason"),
+    "CancelReason": _never("the reason of a `cancel`"),
     "Command": _never("a command that cannot be read"),
     # --- the process
     "ApiKey": _never("the provider's key"),
