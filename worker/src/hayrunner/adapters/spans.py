@@ -28,6 +28,7 @@ __all__ = [
     "NO_SPAN",
     "foreign_tracing",
     "model_span",
+    "note_calls_not_run",
     "note_conversation",
     "note_end",
     "note_reply",
@@ -175,6 +176,15 @@ def tool_call_not_run(
     if is_on():
         with tool_call_span(call, tools) as span:
             span.ended(names.REFUSED if refused else names.INVALID, lambda: text)
+
+
+def note_calls_not_run(
+    calls: Sequence[ToolCall], answers: Mapping[str | None, str], tools: Mapping[str, Tool]
+) -> None:
+    """Those of the calls that have an answer already."""
+    for call in calls:
+        if (told := answers.get(call.id)) is not None:
+            tool_call_not_run(call, tools, told)
 
 
 def _definitions(tools: Any) -> Iterator[Mapping[str, Any]]:
