@@ -7,12 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 MEMBERS := contracts/pyproject.toml worker/pyproject.toml
 SOURCES := contracts/src worker/src tests examples bench docs
 
-.PHONY: help demo test check format bench schemas trace-picture lock clean
+.PHONY: help demo test chaos check format bench schemas trace-picture lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     a worker, an embedded nats-server and one streamed run in this terminal"
 	@echo "make test     all tests"
+	@echo "make chaos    RUNS=2000 SEED=7: everything breaks, and nothing is lost or doubled (minutes)"
 	@echo "make check    formatting, lint, types, layers, schemas"
 	@echo "make bench    benchmarks, side by side (several minutes; nothing else should be running)"
 	@echo "make schemas  write contracts/schemas and the tables of docs/contract.md"
@@ -44,6 +45,11 @@ demo: $(VENV)/.worker
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
+RUNS ?= 300
+WORKERS ?= 3
+chaos: $(VENV)/.dev
+	$(BIN)/python -m tests.chaos --runs $(RUNS) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CLUSTER),--cluster)
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
@@ -59,6 +65,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python bench/loop_overhead.py
 	$(BIN)/python bench/streams.py
+	$(BIN)/python bench/cancel.py
 
 schemas: $(VENV)/.dev
 	$(BIN)/python -m hayrunner_contracts.schema

@@ -11,7 +11,7 @@ from hayrunner.embedded import EmbeddedServer
 from plan import Where
 from processes import HERE, Child, child
 
-__all__ = ["CONTENDERS", "Contender", "Target"]
+__all__ = ["CONTENDERS", "Contender", "Target", "answers", "free_port"]
 
 _START_S = 60.0
 # What its console script does.
@@ -47,10 +47,10 @@ async def _provider() -> AsyncGenerator[tuple[Child, str], None]:
 @asynccontextmanager
 async def _worker(generator: str) -> AsyncGenerator[Target, None]:
     async with _provider() as (provider, base_url), EmbeddedServer() as server:
-        port = _free_port()
+        port = free_port()
         arguments = ("worker.py", generator, base_url, server.url, str(port))
         async with child("worker", *arguments) as worker:
-            await _answers(port, "/readyz")
+            await answers(port, "/readyz")
             assert server.pid is not None
             yield Target(
                 where=Where(
@@ -83,7 +83,7 @@ async def _floor() -> AsyncGenerator[Target, None]:
 @asynccontextmanager
 async def _hayhooks() -> AsyncGenerator[Target, None]:
     async with _provider() as (provider, base_url):
-        port = _free_port()
+        port = free_port()
         # Everything that costs it something and is not asked for is off.
         env = {
             "BENCH_PROVIDER": base_url,
@@ -94,7 +94,7 @@ async def _hayhooks() -> AsyncGenerator[Target, None]:
         arguments += ["--without-monitoring", "--without-tracing"]
         arguments += ["--pipelines-dir", str(HERE / "pipelines")]
         async with child("hayhooks", *_HAYHOOKS, *arguments, env=env) as server:
-            await _answers(port, "/status")
+            await answers(port, "/status")
             yield Target(
                 where=Where(
                     way="sse",
@@ -106,12 +106,13 @@ async def _hayhooks() -> AsyncGenerator[Target, None]:
             )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return taken.getsockname()[1]
 
 
-async def _answers(port: int, path: str) -> None:
+async def answers(port: int, path: str) -> None:
     """Return once a GET of that path is answered by 200."""
     end = time.monotonic() + _START_S
     while not await _is_ok(port, path):

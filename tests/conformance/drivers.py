@@ -263,6 +263,7 @@ class Stage:
     """What the worker serves: whichever agent is on it. Also the registry that has it."""
 
     name = AGENT
+    max_concurrent_runs = None
 
     def __init__(self) -> None:
         self.agent: Agent | None = None

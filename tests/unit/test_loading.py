@@ -170,6 +170,16 @@ def test_a_folder_of_yaml_gives_an_agent_per_file(write: Write) -> None:
     assert isinstance(registry.get("two"), PipelineAgent)
 
 
+def test_yaml_may_say_how_many_runs_one_worker_takes(write: Write) -> None:
+    limit = "metadata: {hayrunner: {max_concurrent_runs: 3}}\n"
+    llm = "hayrunner.demo.generator.OfflineChatGenerator"
+    write("yaml/one.yaml", OFFLINE_AGENT + limit)
+    pipeline = f"components: {{llm: {{type: {llm}, init_parameters: {{}}}}}}\n"
+    folder = write("yaml/two.yaml", pipeline + limit).parent
+    registry = load_agents(str(folder))
+    assert [registry.get(name).max_concurrent_runs for name in ("one", "two")] == [3, 3]
+
+
 def test_yaml_imports_nothing_beyond_the_allow_list(write: Write, tmp_path: Path) -> None:
     write("evil.py", f"open({str(tmp_path / 'was_here')!r}, 'w')")
     path = write("evil.yaml", "components: {x: {type: evil.Component, init_parameters: {}}}")

@@ -74,6 +74,7 @@ from hayrunner_contracts.errors import (
 )
 from hayrunner_contracts.events import (
     EVENT_TYPES,
+    REPLY_REJECTED,
     Data,
     Error,
     FinishReason,
@@ -157,6 +158,7 @@ __all__ = [
     "DEFAULT_NAMESPACE",
     "ERROR_CODES",
     "EVENT_TYPES",
+    "REPLY_REJECTED",
     "SAID",
     "SCHEMA_VERSION",
     "THREAD_RECORD_TYPES",

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 from msgspec import UNSET, UnsetType
 
 from hayrunner_contracts.answers import ResponseFormat, answer_schema
-from hayrunner_contracts.codec import decode_request, encode
+from hayrunner_contracts.codec import RequestLimits, decode_request, encode
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.errors import InvalidRequest
 from hayrunner_contracts.message_ids import new_message_id
@@ -63,6 +63,9 @@ class RunArguments(TypedDict, total=False):
     on_busy_thread: Literal["wait", "reject"] | None
 
 
+# How large a request may be is for whoever sends it to say, and for the worker.
+_LIMITS = RequestLimits(max_bytes=2**31)
+
 _OPTION_NAMES = frozenset(RunOptions.__struct_fields__) - {"deadline"}
 _REQUEST_NAMES = frozenset(
     {"thread_id", "user", "metadata", "timeout_s", "deadline", "include_messages"}
@@ -107,7 +110,7 @@ def compose_request(
         encoded = encode(body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest("the request has a value without a JSON form") from error
-    return decode_request(encoded)
+    return decode_request(encoded, limits=_LIMITS)
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Direct requests: core request-reply, stored nowhere, answered at once or not at all."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
@@ -7,7 +8,8 @@ import nats.errors
 from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
 
-from hayrunner_contracts.codec import decode_event, decode_result, encode
+from hayrunner_contracts.codec import decode_event, decode_result
+from hayrunner_contracts.contents import Contents, EventContents
 from hayrunner_contracts.errors import (
     ClientTimeout,
     Overloaded,
@@ -32,19 +34,30 @@ _NO_RESPONDERS = "503"
 class Asking:
     """Sends direct requests and reads what comes back on a reply inbox of their own."""
 
-    def __init__(self, connection: Connection, namespace: str, submission: Submission) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        submission: Submission,
+        contents: Contents,
+    ) -> None:
         self._connection = connection
         self._namespace = namespace
         self._submission = submission
+        self._contents = contents
 
     async def answer(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
     ) -> RunResult:
         """The one result. A reply that is none raises its error."""
-        subject, body = self._prepared(agent, request, headers)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        subject, body, headers = await self._prepared(agent, request, headers, timeout)
         with self._submission.tracing.sending(subject, request.message_id, len(body)) as carried:
-            reply = await self._reply(agent, subject, body, {**carried, **headers}, timeout)
-        return decode_result(reply.data)
+            left = max(0.1, end - loop.time())
+            reply = await self._reply(agent, subject, body, {**carried, **headers}, left)
+        left = max(0.1, end - loop.time())
+        return await self._contents.result(reply.data, reply.headers, left)
 
     async def _reply(
         self, agent: str, subject: str, body: bytes, headers: dict[str, str], timeout: float
@@ -67,8 +80,9 @@ class Asking:
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
     ) -> AsyncGenerator[Event, None]:
         """The events, until `stream_end`."""
-        subject, body = self._prepared(agent, request, headers)
+        subject, body, headers = await self._prepared(agent, request, headers, timeout)
         mailbox, follower = Mailbox(), EventFollower()
+        contents = EventContents(self._contents)
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, cb=mailbox.deliver)
         try:
@@ -82,22 +96,24 @@ class Asking:
                 message = await mailbox.next(timeout)
                 if message is None:
                     raise self._silence(follower, timeout)
-                for event in await self._read(agent, message, follower):
-                    yield event
+                for event in await self._read(agent, message, follower, contents):
+                    yield await contents.whole(event, timeout)
         finally:
             if not self._connection.is_closed:
                 await subscription.unsubscribe()
 
-    def _prepared(
-        self, agent: str, request: RunRequest, headers: Mapping[str, str]
-    ) -> tuple[str, bytes]:
+    async def _prepared(
+        self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
+    ) -> tuple[str, bytes, Mapping[str, str]]:
         if self._connection.is_closed:
             raise ConnectionError("the connection to NATS is closed")
-        body = encode(request)
-        self._submission.check_size(body, headers)
-        return ask(self._namespace, agent), body
+        subject = ask(self._namespace, agent)
+        body, headers = await self._submission.carried(agent, request, headers, timeout)
+        return subject, body, headers
 
-    async def _read(self, agent: str, message: Msg, follower: EventFollower) -> list[Event]:
+    async def _read(
+        self, agent: str, message: Msg, follower: EventFollower, contents: EventContents
+    ) -> list[Event]:
         headers = message.headers or {}
         if headers.get("Status") == _NO_RESPONDERS:
             raise await self._nobody(agent)
@@ -108,6 +124,7 @@ class Asking:
         except ValueError:
             # A refusal may come as a result instead of events.
             raise _refusal(message) from None
+        contents.note(event, headers, after=follower.last)
         ready = follower.feed(event)
         if follower.end_is_held and (gap := follower.gap) is not None:
             raise EventsLost(

@@ -22,6 +22,16 @@ _TRACE = {
     headers.TRACEPARENT: {"type": "string", "description": "W3C trace context"},
     headers.TRACESTATE: {"type": "string", "description": "W3C trace context"},
 }
+_BLOB = {
+    headers.BLOB: {
+        "type": "string",
+        "description": "On a stub: the object in the bucket RUN_BLOBS that has the whole payload",
+    },
+    headers.BLOB_DIGEST: {
+        "type": "string",
+        "description": "Beside it: SHA-256= and the digest in URL-safe base64",
+    },
+}
 
 
 class Channel(NamedTuple):
@@ -118,7 +128,8 @@ def asyncapi() -> dict[str, Any]:
             "title": "Hayrunner",
             "version": "1",
             "description": "Runs of agents over NATS. All payloads are JSON in UTF-8; a request "
-            f"has at most {RequestLimits().max_bytes} bytes. See docs/contract.md.",
+            f"has at most {RequestLimits().max_bytes} bytes; what is larger, or too large for the "
+            "server, travels by reference. See docs/contract.md.",
         },
         "defaultContentType": "application/json",
         "channels": _channels(),
@@ -177,11 +188,26 @@ def _channel_messages(channel: str) -> list[dict[str, str]]:
 
 def _messages() -> dict[str, Any]:
     request = [examples.REQUESTS["run_request"]]
-    queued = {headers.MSG_ID: {"type": "string", "description": "The message id"}, **_TRACE}
+    queued = {
+        headers.MSG_ID: {"type": "string", "description": "The message id"},
+        headers.MESSAGE_ID: {
+            "type": "string",
+            "description": "The message id, in place of the body's",
+        },
+        headers.RETRY_OF: {
+            "type": "string",
+            "description": "The message id of the run that was given up on",
+        },
+        **_TRACE,
+        **_BLOB,
+    }
     dead = {
         headers.DEAD_REASON: {"type": "string", "description": "The error code"},
         headers.ORIGINAL_SUBJECT: {"type": "string", "description": "Where it was sent"},
+        headers.DEAD_SIZE: {"type": "string", "description": "Bytes of the body as it came"},
+        headers.MESSAGE_ID: {"type": "string", "description": "The run's"},
     }
+    buried = {**dead, **_BLOB}
     record = {
         headers.MSG_ID: {"type": "string", "description": "One per change, for ever"},
         headers.EXPECTED_LAST_SUBJECT_SEQUENCE: {
@@ -193,12 +219,12 @@ def _messages() -> dict[str, Any]:
     results = list(examples.RESULTS.values())
     made = {
         "queuedRequest": _message("RunRequest", request, queued, [headers.MSG_ID]),
-        "askedRequest": _message("RunRequest", request, _TRACE, []),
-        "deadRequest": _message("RunRequest", request, dead, list(dead)),
-        "runResult": _message("RunResult", results, {}, []),
+        "askedRequest": _message("RunRequest", request, {**_TRACE, **_BLOB}, []),
+        "deadRequest": _message("RunRequest", request, buried, list(dead)),
+        "runResult": _message("RunResult", results, _BLOB, []),
     }
     for tag, name in _EVENTS.items():
-        made[name] = _message(name, [examples.EVENTS[tag]], {}, [])
+        made[name] = _message(name, [examples.EVENTS[tag]], _BLOB, [])
     for tag, name in _COMMANDS.items():
         made[name] = _message(name, [examples.COMMANDS[tag]], {}, [])
     for tag, name in _RECORDS.items():

@@ -10,15 +10,21 @@ What the calls promise is said on `AgentClient`.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Self
+from contextlib import aclosing
+from typing import Any, Self, Unpack
 from weakref import WeakSet
 
 import nats
 import nats.errors
+from msgspec import UNSET
 from nats.aio.client import Client as Connection
 
+from hayrunner_contracts.answers import ResponseFormat, answer_schema
+from hayrunner_contracts.arguments import Prompt, RunArguments, compose_request
 from hayrunner_contracts.asking import Asking
 from hayrunner_contracts.commands import RunCommand
+from hayrunner_contracts.contents import Contents
+from hayrunner_contracts.dead_letters import DeadLetters
 from hayrunner_contracts.following import Event
 from hayrunner_contracts.reading import EventReader, ReadSettings, ResultReader
 from hayrunner_contracts.replay import NotProvisioned
@@ -49,7 +55,8 @@ _CONNECTION_DEFAULTS: dict[str, Any] = {
     "name": "hayrunner-client",
     "max_reconnect_attempts": -1,
     "reconnect_time_wait": 0.5,
-    "ping_interval": 20,
+    # A server that is there and answers nothing is left after three of these.
+    "ping_interval": 5,
     "max_outstanding_pings": 2,
     "flush_timeout": 2.0,
 }
@@ -74,10 +81,15 @@ class RunClient(AgentClient):
         self._connection = connection
         self._namespace = token("namespace", namespace)
         self._settings = settings or ReadSettings()
+        api, most = self._settings.api, self._settings.max_blob_bytes
         self._submission = Submission(
-            connection, namespace, api=self._settings.api, tracing=tracing
+            connection, namespace, api=api, max_bytes=most, tracing=tracing
         )
-        self._asking = Asking(connection, namespace, self._submission)
+        contents = Contents(connection, namespace, api=api, max_bytes=most)
+        self._asking = Asking(connection, namespace, self._submission, contents)
+        self._dead_letters = DeadLetters(
+            connection, namespace, self._submission, api=self._settings.api
+        )
         self._threads = ThreadClient(
             JetStreamThreadStore(connection, namespace, api=self._settings.api)
         )
@@ -132,6 +144,11 @@ class RunClient(AgentClient):
         """The conversations of the namespace, read from and written to the stream itself."""
         return self._threads
 
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The requests of the namespace that were given up on."""
+        return self._dead_letters
+
     def _stream(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
     ) -> AsyncGenerator[Event, None]:
@@ -141,6 +158,13 @@ class RunClient(AgentClient):
     async def _started_events(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
     ) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._started_wire(agent, request, headers, timeout)) as reading:
+            async for event, _ in reading:
+                yield event
+
+    async def _started_wire(
+        self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
+    ) -> AsyncGenerator[tuple[Event, bytes], None]:
         await self._submission.check_agent(agent)
         async with self._event_reader(request.message_id or "") as reader:
             ack = await self._submission.request(
@@ -148,8 +172,27 @@ class RunClient(AgentClient):
             )
             if ack.duplicate:
                 reader.catch_up()
-            async for event in reader.read(timeout):
-                yield event
+            async with aclosing(reader.read_wire(timeout)) as reading:
+                async for item in reading:
+                    yield item
+
+    async def stream_wire(
+        self,
+        agent: str,
+        prompt: Prompt,
+        *,
+        response_format: ResponseFormat = UNSET,
+        timeout: float = EVENT_TIMEOUT_S,
+        **arguments: Unpack[RunArguments],
+    ) -> AsyncGenerator[tuple[Event, bytes], None]:
+        """`stream`, each event with the bytes that it was published as."""
+        token("agent", agent)
+        schema = answer_schema(response_format)
+        request = compose_request(prompt, arguments, mode="stream", response_format=schema)
+        headers = arguments.get("headers", {})
+        async with aclosing(self._started_wire(agent, request, headers, timeout)) as reading:
+            async for item in reading:
+                yield item
 
     async def _answer(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
@@ -180,17 +223,37 @@ class RunClient(AgentClient):
         return self._asking.events(agent, request, headers, timeout)
 
     def attach(
-        self, message_id: str, after: int = 0, *, timeout: float = EVENT_TIMEOUT_S
+        self,
+        message_id: str,
+        after: int = 0,
+        *,
+        attempt: int | None = None,
+        timeout: float = EVENT_TIMEOUT_S,
     ) -> AsyncGenerator[Event, None]:
-        return self._attached_events(canonical_id(message_id), after, timeout)
+        return self._attached_events(canonical_id(message_id), after, attempt, timeout)
 
     async def _attached_events(
-        self, message_id: str, after: int, timeout: float
+        self, message_id: str, after: int, attempt: int | None, timeout: float
     ) -> AsyncGenerator[Event, None]:
-        async with self._event_reader(message_id, after) as reader:
-            reader.catch_up()
-            async for event in reader.read(timeout):
+        reading = self.attach_wire(message_id, after, attempt=attempt, timeout=timeout)
+        async with aclosing(reading):
+            async for event, _ in reading:
                 yield event
+
+    async def attach_wire(
+        self,
+        message_id: str,
+        after: int = 0,
+        *,
+        attempt: int | None = None,
+        timeout: float = EVENT_TIMEOUT_S,
+    ) -> AsyncGenerator[tuple[Event, bytes], None]:
+        """`attach`, each event with the bytes that it was published as."""
+        async with self._event_reader(canonical_id(message_id), after, attempt) as reader:
+            reader.catch_up()
+            async with aclosing(reader.read_wire(timeout)) as reading:
+                async for item in reading:
+                    yield item
 
     async def result(self, message_id: str, *, timeout: float = ANSWER_TIMEOUT_S) -> RunResult:
         async with self._result_reader(canonical_id(message_id)) as reader:
@@ -215,11 +278,20 @@ class RunClient(AgentClient):
                 await self._connection.close()
         except TimeoutError:
             _log.warning("the connection did not close within %g s", _CLOSE_TIMEOUT_S)
+        except OSError:
+            pass  # there was something left to send, and nobody to take it
         self._look_again()
 
-    def _event_reader(self, message_id: str, after: int = 0) -> EventReader:
+    def _event_reader(
+        self, message_id: str, after: int = 0, attempt: int | None = None
+    ) -> EventReader:
         reader = EventReader(
-            self._connection, self._namespace, message_id, self._settings, after=after
+            self._connection,
+            self._namespace,
+            message_id,
+            self._settings,
+            after=after,
+            attempt=attempt,
         )
         self._readers.add(reader)
         return reader

@@ -3,7 +3,7 @@
 __all__ = ["FIELDS"]
 
 _SEQ = {
-    "seq": "Counts from 1 without gaps within one message.",
+    "seq": "Counts from 1 without gaps within one message; a `run_resumed` may count back.",
     "step": "The model call it belongs to, counted from 1.",
 }
 _CALL_ID = {"tool_call_id": "The call, unique within the run."}
@@ -173,7 +173,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "RunResumed": {
         **_SEQ,
         "attempt": "The attempt that goes on from here.",
-        "discard_after": "Events with a higher `seq`, before this one, are void.",
+        "discard_after": "Events with a higher `seq` that came before this one are void.",
     },
     "MessageEnd": {
         **_SEQ,

@@ -154,7 +154,7 @@ class Overloaded(RunError):
 
 
 class PayloadTooLarge(RunError):
-    """The request is larger than the limit the message names."""
+    """The request, an event or the answer is larger than the limit the message names."""
 
     code = "payload_too_large"
 
@@ -221,7 +221,8 @@ class Stopped(RunError):
 
 
 class StorageFailed(RunError):
-    """A thread could not be loaded or saved."""
+    """A thread could not be loaded or saved, or something too large for one message could not be
+    stored or read."""
 
     code = "storage_error"
     retryable_by_default = True

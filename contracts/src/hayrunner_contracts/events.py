@@ -1,6 +1,7 @@
 """Stream events: what a run publishes while it goes on, one message each.
 
-`seq` counts from 1 without gaps within one message id; the worker's publisher sets it when it
+`seq` counts from 1 without gaps within one message id, a `run_resumed` aside, which may count back
+to what is stored; the worker's publisher sets it when it
 publishes, so an event that never left a process has 0. `step` counts model calls from 1 and is
 there where an event belongs to one. A field that is None is left out of the JSON.
 
@@ -14,6 +15,7 @@ import msgspec
 
 __all__ = [
     "EVENT_TYPES",
+    "REPLY_REJECTED",
     "Data",
     "Error",
     "FinishReason",
@@ -36,6 +38,10 @@ __all__ = [
     "UnknownEvent",
     "Usage",
 ]
+
+REPLY_REJECTED = "reply_rejected"
+"""The `data_type` of the `data` that says that what the model said in a step does not count: its
+`data` is `{"step": n}`."""
 
 FinishReason = Literal[
     "stop", "length", "content_filter", "tool", "max_turns", "cancelled", "error", "stopped"
@@ -159,7 +165,8 @@ class ToolOutput(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 class ModelCallEnd(
     StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="model_call_end"
 ):
-    """One model call ended. `finish_reason` is the provider's, mapped to the usual names."""
+    """One model call ended. `finish_reason` is the provider's, mapped to the usual names; `error`
+    where the call broke off and is made again."""
 
     model: str | None = None
     finish_reason: str | None = None
@@ -192,8 +199,9 @@ class Suggestion(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class RunResumed(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """Another worker took the run over. Events with a `seq` above `discard_after` and below this
-    one belong to a step that was interrupted: they are void."""
+    """Another worker took the run over. Events with a `seq` above `discard_after` that came before
+    this one belong to a step that was interrupted: they are void, also where their `seq` is above
+    this one's."""
 
     attempt: int
     discard_after: int

@@ -4,11 +4,14 @@
 in order, each once. `MessageBuilder` turns those into the message they describe.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import msgspec
 
 from hayrunner_contracts.events import (
+    REPLY_REJECTED,
+    Data,
     Error,
     FinishReason,
     MessageEnd,
@@ -30,7 +33,14 @@ from hayrunner_contracts.events import (
     Usage,
 )
 
-__all__ = ["Event", "EventFollower", "EventsLost", "FollowedCall", "MessageBuilder"]
+__all__ = [
+    "Event",
+    "EventFollower",
+    "EventsLost",
+    "FollowedCall",
+    "MessageBuilder",
+    "followed_events",
+]
 
 Event = StreamEvent | UnknownEvent
 """What a reader of a run sees: an event this version knows, or one it does not."""
@@ -53,13 +63,30 @@ class EventFollower:
     """The events of one message after sequence `after`, in order and each once.
 
     `feed` takes events as they come and returns those that are ready. What comes too early is
-    held, up to `hold` events; beyond that it is refused and counted in `refused`, and whoever
-    feeds must bring it again (it is in the stream). Nothing is taken after `stream_end`.
+    held, up to `hold` events and `hold_bytes` bytes; beyond that it is refused and counted in
+    `refused`, and whoever feeds must bring it again (it is in the stream). Of several events with
+    one `seq` the first that came counts. Nothing is taken after `stream_end`.
+
+    A `run_resumed` of a higher attempt than any before is always taken, also where its `seq` is not
+    above the last one: what a worker and a server took with them when they died was seen and never
+    stored, and the next worker numbers from what is stored. The events go on from that `seq`.
+    `attempt` is the highest one that the reader has seen before `after`; where it is None, every
+    `run_resumed` up to `after` that comes before `caught_up` is called counts as seen.
     """
 
-    __slots__ = ("_held", "_hold", "done", "last", "refused")
+    __slots__ = (
+        "_after", "_attempt", "_held", "_held_bytes", "_hold", "_hold_bytes", "_seen",
+        "done", "dropped", "last", "misled", "refused",
+    )  # fmt: skip
 
-    def __init__(self, after: int = 0, *, hold: int = 10_000) -> None:
+    def __init__(
+        self,
+        after: int = 0,
+        *,
+        attempt: int | None = None,
+        hold: int = 10_000,
+        hold_bytes: int = 0,
+    ) -> None:
         if after < 0:
             raise ValueError("after must not be negative")
         self.last = after
@@ -68,8 +95,19 @@ class EventFollower:
         """Whether `stream_end` was returned, or lies at or before `after`."""
         self.refused = 0
         """How many events came early while the hold was full."""
+        self.dropped = False
+        """Whether something held was let go because the run was resumed below it: it may belong to
+        the new attempt, and is to be brought again. For whoever feeds to reset."""
+        self.misled = False
+        """Whether `stream_end` came with a `seq` that was already returned for something else: a
+        `run_resumed` was missed."""
+        self._after = after
+        self._seen = after if attempt is None else 0
+        self._attempt = attempt or 0
         self._hold = hold
-        self._held: dict[int, Event] = {}
+        self._hold_bytes = hold_bytes
+        self._held: dict[int, tuple[Event, bytes]] = {}
+        self._held_bytes = 0
 
     @property
     def waiting(self) -> bool:
@@ -86,36 +124,89 @@ class EventFollower:
     @property
     def end_is_held(self) -> bool:
         """Whether `stream_end` has come, but not all that is before it."""
-        return bool(self._held) and isinstance(self._held[max(self._held)], StreamEnd)
+        return bool(self._held) and isinstance(self._held[max(self._held)][0], StreamEnd)
+
+    def caught_up(self) -> None:
+        """All that was stored when the reader came has been fed: a higher attempt is news now."""
+        self._seen = 0
 
     def feed(self, event: Event) -> list[Event]:
         """The events that can be passed on now that `event` has come: none, one or many."""
-        if self.done or event.seq != self.last + 1:
-            self._out_of_turn(event)
+        return [ready for ready, _ in self.take(event, b"")]
+
+    def take(self, event: Event, data: bytes) -> list[tuple[Event, bytes]]:
+        """`feed`, with the bytes that each event came in."""
+        if self.done:
             return []
-        ready = [event]
+        if type(event) is RunResumed and event.attempt > self._attempt:
+            return self._resume(event, data)
+        if event.seq != self.last + 1:
+            self._out_of_turn(event, data)
+            return []
+        ready = [(event, data)]
         self.last += 1
-        if self._held:
-            while (following := self._held.pop(self.last + 1, None)) is not None:
-                ready.append(following)
-                self.last += 1
-        if type(ready[-1]) is StreamEnd:
+        self._note_attempt(event)
+        while self._held and (following := self._held.pop(self.last + 1, None)) is not None:
+            ready.append(following)
+            self._held_bytes -= len(following[1])
+            self.last += 1
+            self._note_attempt(following[0])
+        if type(ready[-1][0]) is StreamEnd:
             self.done = True
-            self._held.clear()
+            self._let_go(0)
         return ready
 
-    def _out_of_turn(self, event: Event) -> None:
-        if self.done:
+    def _note_attempt(self, event: Event) -> None:
+        if isinstance(event, MessageStart | RunResumed):
+            self._attempt = max(self._attempt, event.attempt)
+
+    def _resume(self, event: RunResumed, data: bytes) -> list[tuple[Event, bytes]]:
+        if event.seq > self.last + 1:
+            held = self._held.get(event.seq, (None, b""))[0]
+            if not isinstance(held, RunResumed) or held.attempt < event.attempt:
+                self._let_go(event.seq)
+                self._keep(event, data)
+            return []
+        if event.seq <= self._seen:
+            self._attempt = event.attempt
+            return []
+        self._let_go(0)
+        self.last, self._attempt, self.misled = event.seq, event.attempt, False
+        return [(event, data)]
+
+    def _out_of_turn(self, event: Event, data: bytes) -> None:
+        if event.seq > self.last:
+            self._keep(event, data)
+        elif type(event) is StreamEnd:
+            # At or before the start: there is nothing to come.
+            self.done = event.seq <= self._after
+            self.misled = not self.done
+
+    def _keep(self, event: Event, data: bytes) -> None:
+        if event.seq in self._held:
             return
-        if event.seq <= self.last:
-            # A double. The end at or before the start means that there is nothing to come.
-            if type(event) is StreamEnd:
-                self.done = True
-            return
-        if len(self._held) < self._hold or event.seq in self._held:
-            self._held[event.seq] = event
-        else:
+        is_full = len(self._held) >= self._hold or (
+            self._hold_bytes and self._held and self._held_bytes + len(data) > self._hold_bytes
+        )
+        if is_full:
             self.refused += 1
+        else:
+            self._held[event.seq] = (event, data)
+            self._held_bytes += len(data)
+
+    def _let_go(self, first: int) -> None:
+        """Hold nothing any more from sequence `first` on."""
+        kept = {seq: item for seq, item in self._held.items() if seq < first}
+        self.dropped = self.dropped or (not self.done and len(kept) < len(self._held))
+        self._held = kept
+        self._held_bytes = sum(len(data) for _, data in kept.values())
+
+
+def followed_events(events: Iterable[Event]) -> list[Event]:
+    """A run as a reader sees it, from all that the stream holds of it in the stream's order:
+    doubles left out, late ones in their place, nothing behind a gap that stays."""
+    follower = EventFollower()
+    return [ready for event in events for ready in follower.feed(event)]
 
 
 class FollowedCall(msgspec.Struct, kw_only=True):
@@ -144,7 +235,10 @@ class MessageBuilder:
     """The one coherent message that a run's events describe, whatever attempts it took.
 
     Feed it the events in order, as a follower returns them. A `run_resumed` removes the events it
-    voids, so that `text`, `tool_calls` and `events` never show an interrupted step twice.
+    voids, so that `text`, `tool_calls` and `events` never show an interrupted step twice; text and
+    reasoning of a reply that was rejected (`reply_rejected`) are left out.
+
+    To go on reading elsewhere: `attach(message_id, message.last_seq, attempt=message.attempt)`.
     """
 
     def __init__(self) -> None:
@@ -152,6 +246,8 @@ class MessageBuilder:
         self.agent: str | None = None
         self.thread_id: str | None = None
         self.attempt = 0
+        self.last_seq = 0
+        """The `seq` of the last event that was added."""
         self.done = False
         self._events: list[Event] = []
         self._forget()
@@ -162,8 +258,8 @@ class MessageBuilder:
         self.error: Error | None = None
         self.sources: list[Source] = []
         self.suggestions: list[str] = []
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text: list[TextChunk] = []
+        self._reasoning: list[ReasoningChunk] = []
         self._calls: dict[str, FollowedCall] = {}
 
     @property
@@ -174,12 +270,12 @@ class MessageBuilder:
     @property
     def text(self) -> str:
         """The answer's text so far."""
-        return "".join(self._text)
+        return "".join(chunk.content for chunk in self._text)
 
     @property
     def reasoning(self) -> str:
         """The model's reasoning so far, where the provider shows it."""
-        return "".join(self._reasoning)
+        return "".join(chunk.content for chunk in self._reasoning)
 
     @property
     def tool_calls(self) -> list[FollowedCall]:
@@ -192,6 +288,7 @@ class MessageBuilder:
             self._discard_after(event.discard_after)
             self.attempt = event.attempt
         self._events.append(event)
+        self.last_seq = event.seq
         self._apply(event)
 
     def _discard_after(self, seq: int) -> None:
@@ -203,9 +300,9 @@ class MessageBuilder:
     def _apply(self, event: Event) -> None:
         match event:
             case TextChunk():
-                self._text.append(event.content)
+                self._text.append(event)
             case ReasoningChunk():
-                self._reasoning.append(event.content)
+                self._reasoning.append(event)
             case MessageStart():
                 self.message_id, self.agent = event.message_id, event.agent
                 self.thread_id, self.attempt = event.thread_id, max(self.attempt, event.attempt)
@@ -213,9 +310,19 @@ class MessageBuilder:
                 self.sources.append(event)
             case Suggestion():
                 self.suggestions = list(event.suggestions)
+            case Data(data_type=data_type) if data_type == REPLY_REJECTED:
+                self._reject(event)
             case _:
                 self._apply_end(event)
                 self._apply_call(event)
+
+    def _reject(self, event: Data) -> None:
+        """The text of that step is no part of the answer."""
+        step = event.step
+        if isinstance(event.data, dict):
+            step = cast("dict[str, Any]", event.data).get("step", step)
+        self._text = [chunk for chunk in self._text if chunk.step != step]
+        self._reasoning = [chunk for chunk in self._reasoning if chunk.step != step]
 
     def _apply_end(self, event: Event) -> None:
         match event:

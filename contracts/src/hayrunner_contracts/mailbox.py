@@ -42,6 +42,13 @@ class Mailbox:
         self._woken = True
         self._release()
 
+    def clear(self) -> None:
+        """Drop what is held, as if it had not fitted in."""
+        if self._held:
+            self.overflowed = True
+        self._held.clear()
+        self._held_size = 0
+
     def take(self) -> Msg | None:
         """The next message, if there is one."""
         if not self._held:
@@ -50,9 +57,10 @@ class Mailbox:
         self._held_size -= len(message.data)
         return message
 
-    async def wait(self, seconds: float) -> None:
-        """Wait until there is a message or somebody wakes, at most `seconds`."""
-        if not self._held and not self._woken and seconds > 0:
+    async def wait(self, seconds: float, *, for_messages: bool = True) -> None:
+        """Wait until there is a message or somebody wakes, at most `seconds`. Not
+        `for_messages`: what is held does not end the wait."""
+        if not (self._held and for_messages) and not self._woken and seconds > 0:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
             timer = loop.call_later(seconds, self._release)

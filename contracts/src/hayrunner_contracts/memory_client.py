@@ -142,9 +142,14 @@ class InMemoryRunClient(AgentClient):
         return msgspec.structs.replace(result, last_seq=0)
 
     def attach(
-        self, message_id: str, after: int = 0, *, timeout: float = EVENT_TIMEOUT_S
+        self,
+        message_id: str,
+        after: int = 0,
+        *,
+        attempt: int | None = None,
+        timeout: float = EVENT_TIMEOUT_S,
     ) -> AsyncGenerator[Event, None]:
-        return self._run(canonical_id(message_id)).read(after, timeout)
+        return self._run(canonical_id(message_id)).read(after, timeout, attempt=attempt)
 
     async def result(self, message_id: str, *, timeout: float = ANSWER_TIMEOUT_S) -> RunResult:
         return await self._run(canonical_id(message_id)).wait(timeout)
@@ -231,9 +236,11 @@ class _ScriptedRun:
         assert self._result is not None
         return self._result
 
-    async def read(self, after: int, timeout: float) -> AsyncGenerator[Event, None]:
+    async def read(
+        self, after: int, timeout: float, *, attempt: int | None = None
+    ) -> AsyncGenerator[Event, None]:
         """The events after `after`, as they come."""
-        follower = EventFollower(after)
+        follower = EventFollower(after, attempt=attempt)
         taken = 0
         while not follower.done:
             async with self._changed:

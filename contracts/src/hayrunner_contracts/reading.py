@@ -3,22 +3,30 @@
 A live subscriber can miss events: while it reconnects, while it is slower than the run, or because
 it came late. Whatever the reason, the follower sees a gap, or the run goes quiet, and what is
 missing is read from the stream.
+
+After a reconnect the stream is read before anything that comes live: a server may have died
+together with a worker, and the next worker numbers its events from what was stored, so that a
+missed `run_resumed` need not show as a gap.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Self
 
-import msgspec
 import nats.errors
 from nats.aio.client import Client as Connection
+from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from hayrunner_contracts.codec import decode_event, decode_result
+from hayrunner_contracts.codec import decode_event, decode_result, encode
+from hayrunner_contracts.contents import Contents
 from hayrunner_contracts.errors import ClientTimeout, error_from_wire
+from hayrunner_contracts.events import UnknownEvent
 from hayrunner_contracts.following import Event, EventFollower, EventsLost
+from hayrunner_contracts.headers import BLOB
 from hayrunner_contracts.mailbox import Mailbox
-from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, StoredSubject
+from hayrunner_contracts.read_settings import ReadSettings
+from hayrunner_contracts.replay import NotProvisioned, Stored, StoredSubject
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import RUN_EVENTS, RUN_RESULTS, events, result
 
@@ -28,24 +36,14 @@ _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_IN_TROUBLE_S = 1.0
 _DISCONNECTED_PAUSE_S = 0.5
 _LOOKS_BEFORE_DOUBT = 3
+# Without JetStream there are still live events: how long they wait for it after a reconnect.
+_BLIND_AT_MOST_S = 10.0
+# In a cluster the store may be read from a replica that is a moment behind.
+_LOOKS_AFTER_RECONNECT = 3
 
 
-class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client reads runs.
-
-    `idle_check_s`: after so long without an event the store is asked whether one was missed;
-    doubled at every look without a find, up to `longest_idle_check_s`. `buffer_events` and
-    `buffer_bytes`: what one reader holds for a consumer that is slower than the run; the rest is
-    read from the stream when the consumer gets there. `patience_s`: how long after the end of a
-    run its missing events may still turn up. `api`: the prefix of the JetStream API.
-    """
-
-    idle_check_s: float = 2.0
-    longest_idle_check_s: float = 10.0
-    buffer_events: int = 10_000
-    buffer_bytes: int = 16 * 1024 * 1024
-    patience_s: float = 10.0
-    api: str = JETSTREAM_API
+def _contents(connection: Connection, namespace: str, settings: ReadSettings) -> Contents:
+    return Contents(connection, namespace, api=settings.api, max_bytes=settings.max_blob_bytes)
 
 
 class _Reader:
@@ -65,15 +63,11 @@ class _Reader:
         self._pause = settings.idle_check_s
 
     async def __aenter__(self) -> Self:
-        """Subscribed, and known to the server to be: what is published from now on arrives."""
+        """Subscribed: what is published, or read from the store, over the same connection from now
+        on comes after that. A flush would say no more: nats-py's PING overtakes what is buffered,
+        and while the connection is away it takes ten seconds."""
         self._check_connection()
-        self._subscription = await self._connection.subscribe(
-            self._subject, cb=self._mailbox.deliver
-        )
-        try:
-            await self._connection.flush()
-        except nats.errors.TimeoutError:
-            pass  # reconnecting: the subscription is repeated, and the store has what was missed
+        self._subscription = await self._connection.subscribe(self._subject, cb=self._deliver)
         self._look_at = self._now() + self._pause
         return self
 
@@ -91,6 +85,21 @@ class _Reader:
         self._pause = _FIRST_PAUSE_S
         self._mailbox.wake()
 
+    async def _deliver(self, message: Msg) -> None:
+        self._note_reconnects()
+        await self._mailbox.deliver(message)
+
+    def _note_reconnects(self) -> None:
+        """Counted before anything arrives on the new connection: what is held came on the old."""
+        reconnects = self._connection.stats["reconnects"]
+        if reconnects != self._reconnects:
+            self._reconnects = reconnects
+            self._reconnected()
+
+    def _reconnected(self) -> None:
+        self._look_at = 0.0
+        self._pause = _FIRST_PAUSE_S
+
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
@@ -98,11 +107,7 @@ class _Reader:
     def _check_connection(self) -> None:
         if self._connection.is_closed:
             raise ConnectionError("the connection to NATS is closed")
-        reconnects = self._connection.stats["reconnects"]
-        if reconnects != self._reconnects:
-            self._reconnects = reconnects
-            self._look_at = 0.0
-            self._pause = _FIRST_PAUSE_S
+        self._note_reconnects()
         if not self._connection.is_connected:
             self._look_at = self._now() + _DISCONNECTED_PAUSE_S
 
@@ -111,8 +116,18 @@ class _Reader:
         self._look_at = self._now() + self._pause
 
 
+class _Reference(bytes):
+    """The bytes of an event that has its content elsewhere; the headers say where."""
+
+    headers: Mapping[str, str]
+
+
 class EventReader(_Reader):
-    """The events of one run after sequence `after`, in order, each once, until `stream_end`."""
+    """The events of one run after sequence `after`, in order, each once, until `stream_end`.
+
+    `attempt` is the highest attempt that the consumer has seen of the run; without it, every
+    `run_resumed` up to `after` that is stored when the reader starts counts as seen.
+    """
 
     def __init__(
         self,
@@ -122,69 +137,104 @@ class EventReader(_Reader):
         settings: ReadSettings,
         *,
         after: int = 0,
+        attempt: int | None = None,
     ) -> None:
         super().__init__(connection, RUN_EVENTS, events(namespace, message_id), settings)
         self._message_id = message_id
         self._results = StoredSubject(
             connection, RUN_RESULTS, result(namespace, message_id), api=settings.api
         )
-        self._follower = EventFollower(after, hold=settings.buffer_events)
+        self._follower = EventFollower(
+            after, attempt=attempt, hold=settings.buffer_events, hold_bytes=settings.buffer_bytes
+        )
+        self._contents = _contents(connection, namespace, settings)
         self._cursor = 0  # everything in the stream up to here was fed to the follower
         self._more = False  # there is more to read from the store at once
+        self._blind_until = 0.0  # until then, what comes live waits for what is stored
+        self._looks_due = 0  # looks at the store that are to come without a further reason
         self._in_trouble = False
+        self._vain_looks = 0
         self._moved = True
         self._moved_at = 0.0
         self._quiet_looks = 0
         self._over_since: float | None = None
         self._result: RunResult | None = None
+        self._last_data = b""
 
     def catch_up(self) -> None:
         """Read the store first: the run may have begun before the subscription."""
         self._more = True
         self.suspect()
 
-    async def read(self, timeout: float) -> AsyncGenerator[Event, None]:
-        """Yield the events.
+    async def read_wire(self, timeout: float) -> AsyncGenerator[tuple[Event, bytes], None]:
+        """Yield the events, each with the bytes it came in.
 
-        Raises `ClientTimeout` after `timeout` seconds without one, `EventsLost` when the run is
-        over and some cannot be had any more, the run's error when it failed before its first
-        event, `ConnectionError` when the connection is closed.
+        Raises `ClientTimeout` after `timeout` seconds without one, `EventsLost` when some cannot
+        be had any more, the run's error when it failed before its first event, `StorageFailed`
+        when the content of one cannot be had, `ConnectionError` when the connection is closed.
         """
         follower, mailbox = self._follower, self._mailbox
         while not follower.done:
+            self._note_reconnects()
             if self._trouble_is_due():
                 ready = await self._look()
-            elif (message := mailbox.take()) is not None:
-                ready = self._feed(message.data)
+            elif not self._blind_until and (message := mailbox.take()) is not None:
+                ready = self._feed(message.data, message.headers)
             else:
                 ready = await self._wait_or_look(timeout)
-            for event in ready:
-                yield event
+            for item in ready:
+                self._last_data = item[1]
+                yield await self._whole(item, timeout)
             if ready:
                 self._moved = True
 
-    def _feed(self, data: bytes) -> list[Event]:
+    def _reconnected(self) -> None:
+        super()._reconnected()
+        self._mailbox.clear()
+        self._more = True
+        self._blind_until = self._now() + _BLIND_AT_MOST_S
+        self._looks_due = _LOOKS_AFTER_RECONNECT
+
+    async def _whole(self, item: tuple[Event, bytes], timeout: float) -> tuple[Event, bytes]:
+        event, data = item
+        if not isinstance(data, _Reference):
+            return item
+        event = await self._contents.event(event, data.headers, timeout)
+        return event, event.raw if isinstance(event, UnknownEvent) else encode(event)
+
+    def _feed(self, data: bytes, headers: Mapping[str, str] | None) -> list[tuple[Event, bytes]]:
         try:
             event = decode_event(data)
         except ValueError:
             return []  # no event: somebody else's message. A missing event shows as a gap.
-        return self._follower.feed(event)
+        follower = self._follower
+        if headers is not None and BLOB in headers:
+            data = _Reference(data)
+            data.headers = headers
+        ready = follower.take(event, data)
+        if follower.dropped or follower.misled:
+            follower.dropped, self._mailbox.overflowed = False, True
+        return ready
 
     def _trouble_is_due(self) -> bool:
         """Whether something is known to be missing, and it is time to look for it."""
-        if self._more:
+        if self._more and self._connection.is_connected:
             return True
-        if not (self._follower.waiting or self._mailbox.overflowed):
+        if self._blind_until and self._now() > self._blind_until:
+            self._blind_until = 0.0
+        missing = self._follower.waiting or self._mailbox.overflowed
+        if not (missing or self._blind_until or self._looks_due):
             self._in_trouble = False
             return False
         now = self._now()
         if not self._in_trouble:
             self._in_trouble = True
+            self._vain_looks = 0
             self._look_at = now
             self._pause = _FIRST_PAUSE_S
         return now >= self._look_at and self._connection.is_connected
 
-    async def _wait_or_look(self, timeout: float) -> list[Event]:
+    async def _wait_or_look(self, timeout: float) -> list[tuple[Event, bytes]]:
         now = self._now()
         if self._moved:
             self._moved, self._moved_at = False, now
@@ -195,40 +245,70 @@ class EventReader(_Reader):
         self._check_connection()
         left = self._moved_at + timeout - now
         if left <= 0:
-            raise ClientTimeout(f"no event of run {self._message_id} for {timeout:g} s")
+            raise self._silence(timeout)
         if now >= self._look_at:
-            return await self._look_at_the_end()
-        await self._mailbox.wait(min(left, self._look_at - now))
+            return await (self._look() if self._blind_until else self._look_at_the_end())
+        await self._mailbox.wait(min(left, self._look_at - now), for_messages=not self._blind_until)
         return []
 
-    async def _look(self) -> list[Event]:
+    async def _look(self) -> list[tuple[Event, bytes]]:
         """The next stored messages, fed to the follower."""
         # Before reading: what is dropped from here on is a reason to look again.
-        overflowed, self._mailbox.overflowed = self._mailbox.overflowed, False
+        self._mailbox.overflowed = False
+        blind_until = self._blind_until
         try:
             batch, self._more = await self._stored.after(self._cursor)
         except nats.errors.ConnectionClosedError as error:
             raise ConnectionError("the connection to NATS is closed") from error
         except nats.errors.Error:
             # Policy: the store cannot be read just now; look again later, within the timeout.
-            self._mailbox.overflowed, self._more = overflowed, False
+            self._mailbox.overflowed, self._more = True, False
             self._look_again_later(_LONGEST_PAUSE_IN_TROUBLE_S)
             return []
-        ready: list[Event] = []
+        ready: list[tuple[Event, bytes]] = []
+        refused = self._follower.refused
         for stored in batch:
-            refused = self._follower.refused
-            ready += self._feed(stored.data)
+            ready += self._feed(stored.data, stored.headers)
             if self._follower.refused > refused:
                 self._more = False
                 break
             self._cursor = stored.sequence
         if not self._more:
+            if self._follower.refused == refused:
+                self._follower.caught_up()
+            if self._blind_until == blind_until:
+                self._blind_until = 0.0
+                self._looks_due = max(0, self._looks_due - 1)
             self._look_again_later(_LONGEST_PAUSE_IN_TROUBLE_S)
-        if not ready and self._follower.end_is_held:
-            self._end_of_patience()
+        self._vain_looks = 0 if ready else self._vain_looks + 1
+        if not ready and not self._more:
+            await self._give_up_what_is_gone()
         return ready
 
-    async def _look_at_the_end(self) -> list[Event]:
+    async def _give_up_what_is_gone(self) -> None:
+        """All that is stored was read, and something is still missing: can it still turn up?"""
+        follower = self._follower
+        if follower.end_is_held or follower.misled:
+            self._end_of_patience()
+        if not follower.waiting or self._vain_looks < _LOOKS_BEFORE_DOUBT:
+            return
+        try:
+            first = await self._stored.first()
+            if self._vain_looks % _LOOKS_BEFORE_DOUBT == 0:
+                await self._look_for_result()
+        except nats.errors.Error:
+            return  # policy as in `_look`
+        # Every run's first event is stored before any other is published.
+        seq = 0 if first is None else _seq_of(first.data)
+        if seq > follower.last + 1:
+            raise EventsLost(
+                f"the events {follower.last + 1} to {seq - 1} of run {self._message_id} are older"
+                " than the stream keeps",
+                first=follower.last + 1,
+                last=seq - 1,
+            )
+
+    async def _look_at_the_end(self) -> list[tuple[Event, bytes]]:
         """The run is quiet: is what was last read the last that is stored?"""
         self._quiet_looks += 1
         try:
@@ -246,12 +326,13 @@ class EventReader(_Reader):
         if last is None:
             self._raise_if_nothing_is_left()
             return []
-        ready = self._feed(last.data)
-        if ready or last.sequence <= self._cursor:
+        ready = self._feed(last.data, last.headers)
+        if ready or last.sequence <= self._cursor or self._follower.done:
             return ready
         # Events that were published a second time stand behind later ones in the stream, so the
-        # last one proves nothing when it is an old one.
-        if self._quiet_looks >= _LOOKS_BEFORE_DOUBT and not self._follower.done:
+        # last one proves nothing when it is an old one; and of a run that was resumed it is none
+        # of those that were read.
+        if last.data != self._last_data or self._quiet_looks >= _LOOKS_BEFORE_DOUBT:
             return await self._look()
         return ready
 
@@ -263,6 +344,12 @@ class EventReader(_Reader):
             self._result = decode_result(stored.data)
         if self._follower.last > 0:
             self._end_of_patience()
+
+    def _silence(self, timeout: float) -> ClientTimeout:
+        what = f"no event of run {self._message_id} for {timeout:g} s"
+        if self._follower.last or self._cursor:
+            return ClientTimeout(what)
+        return ClientTimeout(f"{what}: it waits in the queue, or there is no such run")
 
     def _raise_if_nothing_is_left(self) -> None:
         """A result, and no event: the run failed before its first event, or they are too old."""
@@ -302,21 +389,24 @@ class ResultReader(_Reader):
     ) -> None:
         super().__init__(connection, RUN_RESULTS, result(namespace, message_id), settings)
         self._message_id = message_id
+        self._contents = _contents(connection, namespace, settings)
 
     async def read(self, timeout: float) -> RunResult:
-        """Wait for the result; `ClientTimeout` after `timeout` seconds."""
+        """Wait for the result; `ClientTimeout` after `timeout` seconds, `StorageFailed` where it
+        is kept elsewhere and cannot be had."""
         end = self._now() + timeout
         while True:
             message = self._mailbox.take()
-            data = message.data if message is not None else await self._look_if_due()
-            if data is not None:
-                return decode_result(data)
+            found = message if message is not None else await self._look_if_due()
+            if found is not None:
+                left = max(0.1, end - self._now())
+                return await self._contents.result(found.data, found.headers, left)
             now = self._now()
             if now >= end:
                 raise ClientTimeout(f"no result of run {self._message_id} within {timeout:g} s")
             await self._mailbox.wait(min(end, self._look_at) - now)
 
-    async def _look_if_due(self) -> bytes | None:
+    async def _look_if_due(self) -> Stored | None:
         self._check_connection()
         if self._now() < self._look_at:
             return None
@@ -330,7 +420,14 @@ class ResultReader(_Reader):
             # Policy: the store cannot be read just now; look again later, within the timeout.
             stored = None
         if stored is not None:
-            return stored.data
+            return stored
         self._pause = max(self._pause, self._settings.idle_check_s / 2)
         self._look_again_later(self._settings.longest_idle_check_s)
         return None
+
+
+def _seq_of(data: bytes) -> int:
+    try:
+        return decode_event(data).seq
+    except ValueError:
+        return 0

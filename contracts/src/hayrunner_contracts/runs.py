@@ -220,10 +220,22 @@ class AgentClient(ABC):
 
     @abstractmethod
     def attach(
-        self, message_id: str, after: int = 0, *, timeout: float = EVENT_TIMEOUT_S
+        self,
+        message_id: str,
+        after: int = 0,
+        *,
+        attempt: int | None = None,
+        timeout: float = EVENT_TIMEOUT_S,
     ) -> AsyncGenerator[Event, None]:
         """The events of a run after sequence `after`, from the store and then live, without a
-        seam. Works for a queued, running or finished run."""
+        seam. Works for a queued, running or finished run; `after` at or beyond the end of a
+        finished one yields nothing.
+
+        `attempt` is the highest attempt among the events that were read before (that of
+        `message_start` or `run_resumed`; `MessageBuilder.attempt`). It tells whether a
+        `run_resumed` up to `after` was among them; without it every one that is stored is taken to
+        have been.
+        """
 
     @abstractmethod
     async def result(self, message_id: str, *, timeout: float = ANSWER_TIMEOUT_S) -> RunResult:
@@ -233,7 +245,12 @@ class AgentClient(ABC):
     async def send_command(
         self, message_id: str, command: RunCommand, *, timeout: float = COMMAND_TIMEOUT_S
     ) -> None:
-        """Store a command for a run, whatever state it is in. Returns once it is stored."""
+        """Store a command for a run, whatever state it is in.
+
+        Returns once it is stored, once. Without an acknowledgement it is sent again until
+        `timeout` seconds are over; `ClientTimeout` then says that it may be stored or not, and
+        sending it again is safe: a second cancel, or decision on a call, changes nothing.
+        """
 
     async def cancel(
         self, message_id: str, reason: str | None = None, *, timeout: float = COMMAND_TIMEOUT_S
@@ -293,10 +310,10 @@ class Run:
         return f"Run({self.message_id!r}, agent={self.agent!r})"
 
     def events(
-        self, after: int = 0, *, timeout: float = EVENT_TIMEOUT_S
+        self, after: int = 0, *, attempt: int | None = None, timeout: float = EVENT_TIMEOUT_S
     ) -> AsyncGenerator[Event, None]:
-        """The run's events after sequence `after`."""
-        return self._client.attach(self.message_id, after, timeout=timeout)
+        """The run's events after sequence `after`; `attempt` as for `AgentClient.attach`."""
+        return self._client.attach(self.message_id, after, attempt=attempt, timeout=timeout)
 
     async def result(self, *, timeout: float = ANSWER_TIMEOUT_S) -> RunResult:
         """The run's one result, as soon as there is one. A failed run's is returned too."""

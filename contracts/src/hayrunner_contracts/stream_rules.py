@@ -1,6 +1,7 @@
 """The rules that the events of every run keep, checked.
 
-1. `seq` counts from 1 without gaps.
+1. `seq` counts from 1 without gaps. A `run_resumed` of a higher attempt than any before may count
+   back: what a reader saw beyond it was never stored.
 2. `message_start` is first; there is one `message_end`, and one `stream_end`, which is last.
 3. After `error` come only `message_end` and `stream_end`; a run that ended with `error` said why.
 4. Ids of tool calls are unique in a run. Each `tool_call_start` has one `tool_input_complete`
@@ -70,9 +71,16 @@ def check_stream(events: Sequence[Event], *, is_numbered: bool = True) -> list[s
 
 
 def _check_numbers(events: Sequence[Event]) -> list[str]:
-    for expected, event in enumerate(events, start=1):
-        if event.seq != expected:
+    expected, attempt = 1, 0
+    for event in events:
+        goes_back = (
+            isinstance(event, RunResumed) and event.attempt > attempt and event.seq < expected
+        )
+        if event.seq != expected and not goes_back:
             return [f"seq {expected} expected, {event.seq} found ({type(event).__name__})"]
+        if isinstance(event, MessageStart | RunResumed):
+            attempt = max(attempt, event.attempt)
+        expected = event.seq + 1
     return []
 
 

@@ -20,9 +20,13 @@ __all__ = [
     "RUN_EVENTS",
     "RUN_RESULTS",
     "THREADS",
+    "THREAD_BLOBS_BUCKET",
     "all_agents_requests",
+    "all_dead",
     "all_threads",
     "ask",
+    "blob_name",
+    "blob_parts",
     "claim_key",
     "commands",
     "commands_consumer_name",
@@ -50,8 +54,13 @@ THREADS = "THREADS"
 DEAD_RUNS = "DEAD_RUNS"
 RUNS_BUCKET = "RUNS"
 RUN_BLOBS_BUCKET = "RUN_BLOBS"
+THREAD_BLOBS_BUCKET = "THREAD_BLOBS"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_BLOB_NAME = re.compile(
+    r"(?P<namespace>[A-Za-z0-9_-]{1,128})\.(?P<message>[A-Za-z0-9_-]{1,128})"
+    r"\.(?P<what>[A-Za-z0-9_-]{1,64}(?:\.[A-Za-z0-9_-]{1,64}){0,3})"
+)
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 # The server refuses consumer names over 255 bytes; two tokens of 128 and a joint are 257.
 _LONGEST_CONSUMER_NAME = 255
@@ -128,6 +137,11 @@ def dead(namespace: str, agent: str) -> str:
     return f"dead.{token('namespace', namespace)}.{token('agent', agent)}"
 
 
+def all_dead(namespace: str) -> str:
+    """Every dead letter of a namespace: a filter, not a subject to publish on."""
+    return f"dead.{token('namespace', namespace)}.*"
+
+
 def worker_holds(worker_id: str) -> str:
     """Where one worker answers which runs it holds: core request-reply."""
     return f"workers.{token('worker_id', worker_id)}.holds"
@@ -142,6 +156,23 @@ def thread_lock_key(namespace: str, thread_id: str) -> str:
     """The key in the `RUNS` bucket that says which run has the thread. Three tokens, so that it
     can be no claim's."""
     return f"{token('namespace', namespace)}.thread.{token('thread_id', thread_id)}"
+
+
+def blob_name(namespace: str, message: str, what: str) -> str:
+    """The name of an object in `RUN_BLOBS`. `what` is one to four tokens of at most 64
+    characters, joined by dots."""
+    name = f"{token('namespace', namespace)}.{token('message_id', message)}.{what}"
+    blob_parts(name)
+    return name
+
+
+def blob_parts(name: str) -> tuple[str, str, str]:
+    """The namespace, message id and content that the name of an object tells; `InvalidRequest`
+    where it is none."""
+    found = _BLOB_NAME.fullmatch(name)
+    if found is None:
+        raise InvalidRequest("not the name of an object of a run")
+    return found["namespace"], found["message"], found["what"]
 
 
 def consumer_name(namespace: str, agent: str) -> str:

@@ -1,7 +1,8 @@
 """Handing something in durably: requests and commands, acknowledged, each once."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 from uuid import uuid4
 
 import nats.errors
@@ -9,8 +10,10 @@ import nats.js.errors
 from nats.aio.client import Client as Connection
 from nats.js.api import PubAck
 
-from hayrunner_contracts.codec import encode
+from hayrunner_contracts.blobs import BlobStore
+from hayrunner_contracts.codec import RequestLimits, encode
 from hayrunner_contracts.commands import RunCommand
+from hayrunner_contracts.contents import MAX_READ_BYTES
 from hayrunner_contracts.errors import (
     ClientTimeout,
     InternalError,
@@ -19,10 +22,13 @@ from hayrunner_contracts.errors import (
     UnknownAgent,
 )
 from hayrunner_contracts.headers import MSG_ID
+from hayrunner_contracts.reconnects import unless_reconnected
+from hayrunner_contracts.references import BlobReference, new_blob_name, request_stub
 from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.subjects import (
     AGENT_REQUESTS,
+    RUN_BLOBS_BUCKET,
     RUN_COMMANDS,
     commands,
     consumer_name,
@@ -36,6 +42,10 @@ HEADROOM = 4096
 """Bytes of the server's `max_payload` left for headers: the requester's, and those a dead letter
 adds. nats-py checks the body alone, and a server that gets more closes the connection for good."""
 
+T = TypeVar("T")
+
+BLOBS_STREAM = f"OBJ_{RUN_BLOBS_BUCKET}"
+
 _KNOWN_FOR_S = 60.0
 _NOT_ALLOWED_FOR_S = 600.0
 _ACK_TIMEOUT_S = 5.0
@@ -46,6 +56,9 @@ _STREAM_NOT_FOUND = 10059
 _MESSAGE_TOO_LARGE = 10054
 # A stream at its limit that discards new messages answers "store failed" (10077) with code 503.
 _UNAVAILABLE = 503
+# A cluster between two leaders, a stream that is being recovered, an earlier try of this very
+# message on its way between the servers: over in a moment.
+_IN_TRANSITION = (10008, 10118, 10158)
 
 
 class Submission:
@@ -61,10 +74,13 @@ class Submission:
         namespace: str,
         *,
         api: str = JETSTREAM_API,
+        max_bytes: int = MAX_READ_BYTES,
         tracing: RequestTracing | None = None,
     ) -> None:
         self.tracing: RequestTracing = tracing or NoTracing()
         self._connection = connection
+        self._blobs = BlobStore(connection, api=api)
+        self._max_bytes = max_bytes
         self._namespace = namespace
         self._jetstream = connection.jetstream(prefix=api)
         self._known: dict[str, float] = {}
@@ -103,14 +119,51 @@ class Submission:
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
     ) -> PubAck:
         """Queue a request; its message id makes it one however often it is sent."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
         subject = requests(self._namespace, agent)
+        body, headers = await self.carried(agent, request, headers, timeout)
+        await self.check_agent(agent)
+        with self.tracing.sending(subject, request.message_id, len(body)) as trace:
+            # A context that the caller sends along is the one that counts.
+            identified = {**trace, **headers, MSG_ID: request.message_id or ""}
+            left = end - loop.time()
+            return await self._publish(AGENT_REQUESTS, subject, body, identified, left)
+
+    async def carried(
+        self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """The body and the headers of the message that brings a request. What is too large for
+        one is stored first, and the message refers to it."""
         body = encode(request)
+        size = len(body)
+        if size <= RequestLimits().max_bytes and self._fits(body, headers):
+            return body, headers
+        if size > self._max_bytes:
+            most = self._max_bytes
+            raise PayloadTooLarge(f"the request has {size} bytes; at most {most} are sent")
+        stub = request_stub(request.message_id)
+        self.check_size(stub, headers)
+        # Before anything is stored for nobody.
+        await self.check_agent(agent)
+        name = new_blob_name(self._namespace, request.message_id or "", "request")
+
+        async def put(left: float) -> BlobReference:
+            async with asyncio.timeout(left):
+                return await self._blobs.put(name, body)
+
+        reference = await self._stored(BLOBS_STREAM, put, timeout)
+        return stub, {**headers, **reference.headers}
+
+    async def again(
+        self, agent: str, body: bytes, headers: Mapping[str, str], message_id: str, timeout: float
+    ) -> PubAck:
+        """Queue a request that was read elsewhere, as it is, once per message id."""
         self.check_size(body, headers)
         await self.check_agent(agent)
-        with self.tracing.sending(subject, request.message_id, len(body)) as carried:
-            # A context that the caller sends along is the one that counts.
-            identified = {**carried, **headers, MSG_ID: request.message_id or ""}
-            return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
+        subject = requests(self._namespace, agent)
+        identified = {**headers, MSG_ID: message_id}
+        return await self._publish(AGENT_REQUESTS, subject, body, identified, timeout)
 
     async def command(self, message_id: str, command: RunCommand, timeout: float) -> None:
         """Store a command for a run."""
@@ -121,37 +174,52 @@ class Submission:
 
     def check_size(self, body: bytes, headers: Mapping[str, str]) -> None:
         """`PayloadTooLarge` for what the server, or a dead letter, could not carry."""
-        size = len(body) + sum(len(name) + len(value) + 4 for name, value in headers.items())
-        limit = self._connection.max_payload - HEADROOM
-        if size > limit:
-            raise PayloadTooLarge(f"{size} bytes; this server takes up to {limit}")
+        if not self._fits(body, headers):
+            limit = self._connection.max_payload - HEADROOM
+            raise PayloadTooLarge(f"{_size(body, headers)} bytes; this server takes up to {limit}")
+
+    def _fits(self, body: bytes, headers: Mapping[str, str]) -> bool:
+        return _size(body, headers) <= self._connection.max_payload - HEADROOM
 
     async def _publish(
         self, stream: str, subject: str, body: bytes, headers: dict[str, str], timeout: float
     ) -> PubAck:
+        async def publish(left: float) -> PubAck:
+            return await self._jetstream.publish(
+                subject, body, timeout=min(left, _ACK_TIMEOUT_S), headers=headers
+            )
+
+        return await self._stored(stream, publish, timeout)
+
+    async def _stored(
+        self, stream: str, attempt: Callable[[float], Awaitable[T]], timeout: float
+    ) -> T:
+        """What `attempt` gives, tried again until the time is over. It is told what is left."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         why = "no acknowledgement"
         while (left := end - loop.time()) > 0:
             try:
-                return await self._jetstream.publish(
-                    subject, body, timeout=min(left, _ACK_TIMEOUT_S), headers=headers
-                )
+                return await unless_reconnected(self._connection, attempt(left))
             except nats.js.errors.NoStreamResponseError:
                 # Nobody takes the subject: no such stream, or one that is just coming back.
                 await self._check_stream(stream)
                 why = "nothing answers; is JetStream enabled?"
             except nats.js.errors.APIError as error:
-                raise _refusal(error) from error
+                if error.err_code not in _IN_TRANSITION:
+                    raise _refusal(error) from error
+                why = "JetStream is not available just now"
             except (
                 nats.errors.ConnectionClosedError,
                 nats.errors.ConnectionDrainingError,
             ) as error:
                 raise ConnectionError("the connection to NATS is closed") from error
-            except (nats.errors.TimeoutError, nats.errors.OutboundBufferLimitError):
+            except (TimeoutError, nats.errors.OutboundBufferLimitError):
                 pass  # it may have been stored: again with the same id
             await asyncio.sleep(min(_RETRY_PAUSE_S, max(0.0, end - loop.time())))
-        raise ClientTimeout(f"not stored in {stream} within {timeout:g} s: {why}")
+        raise ClientTimeout(
+            f"not known to be stored in {stream} within {timeout:g} s: {why}; it may still be"
+        )
 
     async def _check_stream(self, stream: str) -> None:
         try:
@@ -168,9 +236,16 @@ class Submission:
         )
 
 
+def _size(body: bytes, headers: Mapping[str, str]) -> int:
+    return len(body) + sum(len(name) + len(value) + 4 for name, value in headers.items())
+
+
 def _refusal(error: nats.js.errors.APIError) -> Exception:
     if error.err_code == _MESSAGE_TOO_LARGE:
         return PayloadTooLarge("larger than the stream takes")
     if error.code == _UNAVAILABLE:
-        return Overloaded("the queue is at its limit, or has no room to store")
+        # The server's own words are the only sign of which limit it is.
+        if "per subject" in (error.description or ""):
+            return Overloaded("the agent's queue is at its limit")
+        return Overloaded("the queue of all agents is at its limit, or has no room to store")
     return InternalError(f"the stream refused it (JetStream error {error.err_code})")

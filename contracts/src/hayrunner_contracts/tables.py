@@ -22,7 +22,7 @@ __all__ = ["filled", "tables"]
 
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _LIMITS = {
-    "max_bytes": "bytes of a request or a command",
+    "max_bytes": "bytes of a request that comes in one message, or of a command",
     "max_depth": "levels of nesting",
     "max_messages": "messages, and as many again in `options.history`",
     "max_documents": "documents",

@@ -12,22 +12,27 @@ from collections.abc import AsyncIterator, Callable
 
 import nats.errors
 import nats.js.errors
+from msgspec.structs import replace
 from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, DeliverPolicy, PubAck
 
+from hayrunner_contracts.blobs import BlobStore
 from hayrunner_contracts.codec import encode
-from hayrunner_contracts.errors import PayloadTooLarge, StorageFailed
+from hayrunner_contracts.errors import InvalidRequest, PayloadTooLarge, StorageFailed
 from hayrunner_contracts.headers import EXPECTED_LAST_SUBJECT_SEQUENCE, MSG_ID, THREAD_STATE
-from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, StoredSubject
-from hayrunner_contracts.subjects import THREADS, all_threads, thread
+from hayrunner_contracts.references import new_blob_name, reference_of
+from hayrunner_contracts.replay import JETSTREAM_API, NotProvisioned, Stored, StoredSubject
+from hayrunner_contracts.subjects import THREAD_BLOBS_BUCKET, THREADS, all_threads, thread
 from hayrunner_contracts.thread_log import ThreadLog, now, read_state, written_state
-from hayrunner_contracts.threads import ThreadInfo, ThreadRecord
+from hayrunner_contracts.threads import ThreadInfo, ThreadMessages, ThreadRecord
 
 __all__ = ["JetStreamThreadStore"]
 
 # Bytes of `max_payload` left for headers: the state's own, with its title, and nats-py's.
 _HEADROOM = 4_096
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+"""Of what one run adds, which may be kept elsewhere; a message has the server's limit."""
 _ACK_TIMEOUT_S = 3.0
 _LIST_TIMEOUT_S = 5.0
 _PAUSE_FIRST_S = 0.02
@@ -43,14 +48,24 @@ class JetStreamThreadStore:
 
     While the server is away it goes on trying until it is cancelled. `NotProvisioned` where the
     stream does not exist, `StorageFailed` where it does not take the record, `PayloadTooLarge`
-    before one is sent that the server would not carry.
+    before one is sent that is too large. What one run adds may be larger than a message: then it
+    is an object in the bucket `THREAD_BLOBS`, and the record in the stream refers to it.
     """
 
-    def __init__(self, connection: Connection, namespace: str, *, api: str = JETSTREAM_API) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        *,
+        api: str = JETSTREAM_API,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         self._connection = connection
+        self._max_record_bytes = max_record_bytes
         self._namespace = namespace
         self._api = api
         self._jetstream = connection.jetstream(prefix=api)
+        self._blobs = BlobStore(connection, bucket=THREAD_BLOBS_BUCKET, api=api)
 
     async def read(self, thread_id: str) -> ThreadLog:
         """The whole thread."""
@@ -80,7 +95,8 @@ class JetStreamThreadStore:
                 EXPECTED_LAST_SUBJECT_SEQUENCE: str(log.last_sequence),
                 THREAD_STATE: written_state(log.state_after(record)),
             }
-            ack = await self._publish(subject, data, headers)
+            body, more = await self._carried(log.thread_id, record, data)
+            ack = await self._publish(subject, body, headers | more)
             if ack is not None and not ack.duplicate:
                 log.take(data, sequence=ack.seq, headers=headers)
                 break
@@ -125,11 +141,6 @@ class JetStreamThreadStore:
 
     async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> PubAck | None:
         """None where it is not known to be stored: somebody else was faster, or no answer came."""
-        limit = self._connection.max_payload - _HEADROOM
-        if len(data) > limit:
-            raise PayloadTooLarge(
-                f"the record has {len(data)} bytes; a thread takes up to {limit} at once"
-            )
         try:
             return await self._jetstream.publish(
                 subject, data, timeout=_ACK_TIMEOUT_S, headers=dict(headers)
@@ -148,6 +159,49 @@ class JetStreamThreadStore:
             await asyncio.sleep(_PAUSE_FIRST_S)
             return None
 
+    async def _carried(
+        self, thread_id: str, record: ThreadRecord, data: bytes
+    ) -> tuple[bytes, dict[str, str]]:
+        """The body and the headers of a record's message: its own, or a stub's where the record
+        is too large and was stored elsewhere."""
+        limit = self._connection.max_payload - _HEADROOM
+        if len(data) <= limit:
+            return data, {}
+        if isinstance(record, ThreadMessages):
+            limit = self._max_record_bytes
+        if len(data) > limit or not isinstance(record, ThreadMessages):
+            raise PayloadTooLarge(
+                f"the record has {len(data)} bytes; a thread takes up to {limit} at once"
+            )
+        name = new_blob_name(self._namespace, thread_id, "messages")
+        while True:
+            try:
+                reference = await self._blobs.put(name, data)
+                break
+            except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError):
+                raise _closed() from None
+            except nats.js.errors.APIError as error:
+                raise StorageFailed(
+                    f"the bucket {THREAD_BLOBS_BUCKET} refused it (JetStream error"
+                    f" {error.err_code})"
+                ) from error
+            except (nats.errors.Error, nats.js.errors.Error):
+                # Policy: as in `_catch_up`.
+                await asyncio.sleep(_PAUSE_MOST_S)
+        return encode(replace(record, messages=[])), reference.headers
+
+    async def _whole(self, message: Stored) -> bytes:
+        """A record's bytes, wherever they are."""
+        try:
+            reference = reference_of(message.headers, namespace=self._namespace)
+        except InvalidRequest as error:
+            raise StorageFailed(f"record {message.sequence}: {error}", retryable=False) from None
+        if reference is None:
+            return message.data
+        return await self._blobs.get(
+            reference.name, digest=reference.digest, max_bytes=self._max_record_bytes
+        )
+
     async def _catch_up(self, log: ThreadLog) -> None:
         """Read what was written since, up to what the stream's leader has."""
         subject = thread(self._namespace, log.thread_id)
@@ -155,7 +209,7 @@ class JetStreamThreadStore:
         pause = _PAUSE_FIRST_S
         while True:
             try:
-                if await _read_up_to(await stored.last_sequence(), stored, log):
+                if await self._read_up_to(await stored.last_sequence(), stored, log):
                     return
             except nats.errors.ConnectionClosedError:
                 raise _closed() from None
@@ -165,20 +219,23 @@ class JetStreamThreadStore:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MOST_S)
 
-
-async def _read_up_to(last: int, stored: StoredSubject, log: ThreadLog) -> bool:
-    """Whether `log` has everything up to the sequence `last`; a replica that is behind gets a
-    moment."""
-    for pause in _REPLICA_PAUSES_S:
-        await asyncio.sleep(pause)
-        more = True
-        while more and log.last_sequence < last:
-            batch, more = await stored.after(log.last_sequence)
-            for message in batch:
-                log.take(message.data, sequence=message.sequence, headers=message.headers)
-        if log.last_sequence >= last:
-            return True
-    return False
+    async def _read_up_to(self, last: int, stored: StoredSubject, log: ThreadLog) -> bool:
+        """Whether `log` has everything up to the sequence `last`; a replica that is behind gets a
+        moment."""
+        for pause in _REPLICA_PAUSES_S:
+            await asyncio.sleep(pause)
+            more = True
+            while more and log.last_sequence < last:
+                batch, more = await stored.after(log.last_sequence)
+                for message in batch:
+                    log.take(
+                        await self._whole(message),
+                        sequence=message.sequence,
+                        headers=message.headers,
+                    )
+            if log.last_sequence >= last:
+                return True
+        return False
 
 
 def _info(message: Msg) -> ThreadInfo:

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,17 @@ from nats.js.api import (
     StreamConfig,
     SubjectTransform,
 )
+from tests.integration.client.wire_cutter import WireCutter
 
 from hayrunner_contracts.client import ReadSettings, RunClient
 from hayrunner_contracts.codec import decode_request, encode
 from hayrunner_contracts.events import MessageEnd, MessageStart, StreamEnd, StreamEvent, TextChunk
+from hayrunner_contracts.replay import StoredSubject
 from hayrunner_contracts.requests import RunRequest
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import (
     AGENT_REQUESTS,
+    RUN_BLOBS_BUCKET,
     RUN_COMMANDS,
     RUN_EVENTS,
     RUN_RESULTS,
@@ -56,6 +59,10 @@ class NatsServer:
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     async def start(self) -> None:
         self._launch()
@@ -91,6 +98,12 @@ class NatsServer:
             subject in connection.get("subscriptions_list", []) for connection in connections
         )
 
+    async def connections(self) -> int:
+        """How many clients are connected."""
+        url = f"{self._monitor}/connz"
+        answer = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read())
+        return int(json.loads(answer)["num_connections"])
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -108,6 +121,7 @@ class ScriptedWorker:
 
     async def create_streams(self, **requests_limits: Any) -> None:
         await self.create_events_stream()
+        await self.jetstream.create_object_store(RUN_BLOBS_BUCKET)
         await self.jetstream.add_stream(
             StreamConfig(name=RUN_COMMANDS, subjects=["runs.*.*.commands"], allow_direct=True)
         )
@@ -186,6 +200,27 @@ class ScriptedWorker:
         info = await self.jetstream.stream_info(RUN_EVENTS, subjects_filter=subject)
         return (info.state.subjects or {}).get(subject, 0)
 
+    async def stored_bytes(self, message_id: str) -> list[bytes]:
+        """The events of a run as the stream holds them, in its order."""
+        stored = StoredSubject(self.connection, RUN_EVENTS, events(self.namespace, message_id))
+        found: list[bytes] = []
+        more, sequence = True, 0
+        while more:
+            batch, more = await stored.after(sequence)
+            found += [message.data for message in batch]
+            sequence = batch[-1].sequence if batch else sequence
+        return found
+
+    async def forget(self, message_id: str, seqs: Iterable[int]) -> None:
+        """Take events out of the stream, as if they had died with the server."""
+        gone = set(seqs)
+        stored = StoredSubject(self.connection, RUN_EVENTS, events(self.namespace, message_id))
+        batch, more = await stored.after(0)
+        assert not more
+        for message in batch:
+            if json.loads(message.data)["seq"] in gone:
+                await self.jetstream.delete_msg(RUN_EVENTS, message.sequence)
+
     async def answer_asks(
         self, agent: str, reply: Callable[[Msg, RunRequest], Awaitable[None]]
     ) -> None:
@@ -193,6 +228,12 @@ class ScriptedWorker:
             await reply(message, decode_request(message.data))
 
         await self.connection.subscribe(ask(self.namespace, agent), cb=respond)
+        await self.known_to_the_server()
+
+    async def known_to_the_server(self) -> None:
+        """Whatever was subscribed to is. nats-py writes the PING of a flush ahead of what it has
+        buffered; the second one comes after that."""
+        await self.connection.flush()
         await self.connection.flush()
 
 
@@ -272,10 +313,17 @@ async def connect(server: NatsServer) -> AsyncIterator[Callable[..., Awaitable[R
         async def make(**options: Any) -> RunClient:
             options.setdefault("reconnect_time_wait", 0.05)
             options.setdefault("error_cb", _quiet)
-            client = await RunClient.connect(server.url, **options)
+            client = await RunClient.connect(options.pop("url", server.url), **options)
             return await stack.enter_async_context(client)
 
         yield make
+
+
+@pytest.fixture
+async def cutter(server: NatsServer) -> AsyncIterator[WireCutter]:
+    """Between a client and the server."""
+    async with WireCutter(server.port) as cutter:
+        yield cutter
 
 
 @pytest.fixture

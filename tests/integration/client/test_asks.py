@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from nats.aio.msg import Msg
 
-from hayrunner_contracts.client import RunClient
+from hayrunner_contracts.client import ReadSettings, RunClient
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.errors import (
     ClientTimeout,
@@ -149,12 +149,13 @@ async def test_an_event_of_a_streamed_ask_that_was_missed_is_said_to_be_lost(
     assert (raised.value.first, raised.value.last) == (3, 3)
 
 
-async def test_a_request_too_large_for_the_server_is_not_sent(
+async def test_a_request_larger_than_the_client_may_send_is_not_sent(
     server_of: Callable[..., NatsServer],
 ) -> None:
     server = server_of(config="max_payload: 16384")
     await server.start()
-    async with await RunClient.connect(server.url) as client:
+    settings = ReadSettings(max_blob_bytes=12_000)
+    async with await RunClient.connect(server.url, settings=settings) as client:
         with pytest.raises(PayloadTooLarge):
             await client.ask("support", "x" * 12_500)
         with pytest.raises(PayloadTooLarge):

@@ -12,7 +12,7 @@ import nats
 import pytest
 from msgspec import UNSET
 
-from hayrunner_contracts.client import NotProvisioned, RunClient
+from hayrunner_contracts.client import NotProvisioned, ReadSettings, RunClient
 from hayrunner_contracts.errors import (
     Cancelled,
     ClientTimeout,
@@ -224,12 +224,13 @@ async def test_a_server_without_the_streams_says_what_to_do(connect: Connect) ->
         await anext(client.attach(new_message_id()))
 
 
-async def test_a_request_over_the_servers_limit_is_refused_before_it_is_sent(
+async def test_a_request_larger_than_the_client_may_send_is_refused_before_it_is_sent(
     server_of: Callable[..., NatsServer],
 ) -> None:
     server = server_of(config="max_payload: 16384")
     await server.start()
-    async with await RunClient.connect(server.url) as client:
+    settings = ReadSettings(max_blob_bytes=12_000)
+    async with await RunClient.connect(server.url, settings=settings) as client:
         with pytest.raises(PayloadTooLarge):
             await client.submit("support", "x" * 12_500)
         assert client.connection.is_connected

@@ -1,6 +1,7 @@
 """Runs on threads: remembered across workers, one after the other, left alone when asked to."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ from nats.aio.msg import Msg
 from nats.js.errors import KeyNotFoundError
 from tests.integration.threads.conftest import Echo, Serve
 
+from hayrunner.agent import Agent
+from hayrunner.serving.turns import Turn
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.errors import BusyThread, Cancelled, DeadlineExceeded, InvalidRequest
 from hayrunner_contracts.results import RunResult
@@ -36,6 +39,14 @@ async def questions(client: RunClient) -> list[str]:
 
 async def finished(client: RunClient, message_id: str) -> RunResult:
     return await client.result(message_id, timeout=20)
+
+
+async def test_large_turns_are_remembered(serve: Serve, client: RunClient, echo: Echo) -> None:
+    large = "x" * 1_500_000
+    await serve()
+    assert await client.run("support", large, thread_id="t") == f"re: {large}"
+    assert await client.run("support", "two", thread_id="t") == "re: two"
+    assert echo.seen["two"] == [[large, f"re: {large}", "two"]]
 
 
 async def test_two_workers_go_on_with_one_conversation(
@@ -133,16 +144,44 @@ async def test_a_waiting_run_can_be_cancelled_and_obeys_its_deadline(
     await eventually(lambda: worker.running == 0, what="every slot back")
 
 
+async def test_a_cancel_that_is_swallowed_ends_a_waiting_run_all_the_same(
+    serve: Serve, client: RunClient, echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serve(concurrency=2)
+    go = echo.hold("one")
+    first = asyncio.create_task(client.run("support", "one", thread_id="t"))
+    await echo.called("one")
+    asked: list[int] = []
+
+    async def swallowing(self: Turn, *, only_own: bool = False) -> bool:
+        asked.append(1)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0 if only_own or len(asked) == 1 else 30)
+        return False
+
+    monkeypatch.setattr(Turn, "_tried", swallowing)
+    waiting = await client.submit("support", "two", thread_id="t")
+    await eventually(lambda: len(asked) > 1, what="the run looking at the thread")
+    await waiting.cancel()
+    with pytest.raises(Cancelled):
+        _raise(await waiting.result(timeout=10))
+    go.set()
+    await first
+
+
+@pytest.mark.parametrize("of_agent", [False, True], ids=["the worker's", "the agent's"])
 async def test_runs_that_wait_do_not_keep_the_one_they_wait_for_from_a_slot(
-    serve: Serve, client: RunClient, echo: Echo
+    serve: Serve, client: RunClient, echo: Echo, agent_class: type[Agent], of_agent: bool
 ) -> None:
     """The worker of the first one goes away. All of the other's slots would be taken by those
     that wait, if waiting took one."""
-    leaving = await serve(concurrency=1)
+    slots = 8 if of_agent else 1
+    agent_class.max_concurrent_runs = 1 if of_agent else None
+    leaving = await serve(concurrency=slots)
     go = echo.hold("one")
     first = await client.submit("support", "one", thread_id="t")
     await echo.called("one")
-    staying = await serve(concurrency=1)
+    staying = await serve(concurrency=slots)
     waiting = [await client.submit("support", f"w{number}", thread_id="t") for number in range(3)]
     for run in waiting:
         await eventually(lambda run=run: _begun(client, run.message_id), what="a waiting run")

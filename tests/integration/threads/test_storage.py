@@ -112,11 +112,40 @@ async def test_a_run_that_is_already_stored_does_not_load_its_own_messages(
     assert len(await storage_of(provisioned).load(before_message_id=new_message_id())) == 4
 
 
-async def test_messages_over_the_payload_limit_are_a_clear_error_and_nothing_is_sent(
+async def test_a_run_that_adds_more_than_a_message_holds_is_remembered_as_any_other(
     provisioned: Client,
 ) -> None:
-    with pytest.raises(StorageError, match="too large for one message") as error:
-        await storage_of(provisioned).append(new_message_id(), said("x" * 1_100_000))
+    large = "x" * 2_000_000
+    await storage_of(provisioned).append(new_message_id(), said("one"))
+    first = storage_of(provisioned)
+    message_id = new_message_id()
+    await first.append(message_id, said(large))
+    await first.append(message_id, said(large))
+    await first.append(new_message_id(), said("two"))
+
+    expected = ["one", "re: one", large, f"re: {large}", "two", "re: two"]
+    assert texts(await first.load()) == expected
+    assert texts(await storage_of(provisioned).load()) == expected
+    thread = await ThreadClient(JetStreamThreadStore(provisioned, "default")).get("t")
+    assert (thread.runs, thread.messages) == (3, 6)
+    assert texts(thread.conversation) == expected
+    assert await stored(provisioned) == 3
+
+
+async def test_a_record_whose_content_is_gone_is_a_clear_error(provisioned: Client) -> None:
+    await storage_of(provisioned).append(new_message_id(), said("x" * 2_000_000))
+    await provisioned.jetstream().purge_stream("OBJ_THREAD_BLOBS")
+    with pytest.raises(StorageError, match="not there") as error:
+        await storage_of(provisioned).load()
+    assert not error.value.retryable
+
+
+async def test_messages_over_every_limit_are_a_clear_error_and_nothing_is_sent(
+    provisioned: Client,
+) -> None:
+    store = JetStreamThreadStore(provisioned, "default", max_record_bytes=1_050_000)
+    with pytest.raises(StorageError, match="too large") as error:
+        await JetStreamStorage(store, "t").append(new_message_id(), said("x" * 1_100_000))
     assert not error.value.retryable
     assert "xxx" not in str(error.value)
     assert provisioned.is_connected

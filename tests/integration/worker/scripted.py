@@ -100,6 +100,7 @@ class ScriptedAgent:
     started: list[str] = field(default_factory=list[str])
     finished: list[str] = field(default_factory=list[str])
     cut: list[str] = field(default_factory=list[str])
+    max_concurrent_runs: int | None = None
 
     async def warm_up(self) -> None:
         return

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import uuid
+from dataclasses import replace
 
 import msgspec
 from nats.aio.msg import Msg
 from tests.integration.worker.conftest import Requester, Serve, kinds
 from tests.integration.worker.scripted import ScriptedAgent, Session
 
+from hayrunner.serving.claims import Claims, KeptResult
 from hayrunner_contracts.events import RunResumed, TextChunk
 from hayrunner_contracts.stream_rules import check_stream
 from hayrunner_contracts.subjects import claim_key
@@ -170,9 +172,13 @@ async def test_a_worker_that_lost_its_claim_falls_silent(
     assert requester.results[message_id] == []
     entry = await bucket.get(claim_key("default", message_id))
     assert entry.revision == revision
+
     # Neither acked nor put back: the other worker does that.
-    info = await requester.js.consumer_info("AGENT_REQUESTS", "default~support")
-    assert info.num_ack_pending == 1
+    async def only_it_is_pending() -> bool:
+        info = await requester.js.consumer_info("AGENT_REQUESTS", "default~support")
+        return info.num_ack_pending == 1
+
+    await eventually(only_it_is_pending, what="the other run's ack")
 
 
 async def test_a_run_out_of_attempts_is_worker_lost_with_a_dead_letter(
@@ -248,3 +254,64 @@ async def test_a_second_request_with_the_same_id_does_not_run_beside_the_first(
     await eventually(requester.queue_is_empty, what="an empty queue")
     assert agent.started == [message_id]
     assert kinds(requester.events[message_id]).count("stream_end") == 1
+
+
+async def test_a_write_of_ones_own_whose_answer_was_lost_is_no_lost_claim(
+    serve: Serve, requester: Requester
+) -> None:
+    await serve(ScriptedAgent())
+    bucket = await requester.js.key_value("RUNS")
+    message_id = str(uuid.uuid4())
+    mine = Claims(bucket, namespace="default", worker="mine")
+    other = Claims(bucket, namespace="default", worker="other")
+    claim = await mine.create(message_id, agent="support", sequence=1, requested_at=0.0)
+    assert claim is not None
+
+    await mine.finishing(replace(claim), KeptResult(), patience_s=1)
+    assert await mine.still_held(claim)
+
+    found = await other.find(message_id)
+    assert found is not None
+    await other.take_over(message_id, *found, sequence=1)
+    assert not await mine.still_held(claim)
+
+
+async def test_a_worker_that_takes_over_an_end_writes_what_the_first_one_had_come_to(
+    serve: Serve, requester: Requester
+) -> None:
+    agent = ScriptedAgent()
+    worker = await serve(agent)
+    await worker.shutdown()
+    message_id = str(uuid.uuid4())
+    subject = f"runs.default.{message_id}.events"
+    events = [
+        {"type": "message_start", "message_id": message_id, "agent": "support"},
+        {"type": "text_chunk", "content": "what was said"},
+        {"type": "message_end", "finish_reason": "stop", "usage": {}},
+    ]
+    for seq, event in enumerate(events, start=1):
+        await requester.js.publish(subject, json.dumps({**event, "seq": seq}).encode())
+    outcome = {
+        "message_id": message_id,
+        "agent": "support",
+        "status": "completed",
+        "answer": "what was said",
+        "finish_reason": "stop",
+        "last_seq": 4,
+        "attempts": 1,
+    }
+    await leave_claim(requester, message_id, worker="gone", status="finishing")
+    bucket = await requester.js.key_value("RUNS")
+    record = {**await claim_of(requester, message_id), "outcome": {"data": outcome}}
+    await bucket.put(claim_key("default", message_id), json.dumps(record).encode())
+    await requester.publish(message_id=message_id)
+    await serve(agent, worker_id="second")
+
+    result = await requester.ended(message_id)
+    assert (result.answer, result.attempts, result.last_seq) == ("what was said", 1, 4)
+    assert agent.started == []
+    stored = await requester.stored_events(message_id)
+    assert kinds(stored) == ["message_start", "text_chunk", "message_end", "stream_end"]
+    assert check_stream(stored) == []
+    await eventually(requester.queue_is_empty, what="an empty queue")
+    assert (await claim_of(requester, message_id))["status"] == "completed"

@@ -148,12 +148,15 @@ async def test_a_process_that_stood_still_asks_for_its_claim_before_it_speaks(nc
         return False
 
     publisher = RunPublisher(
-        nc, nc.jetstream(), link, namespace="default", message_id="m", may_go_on=may_go_on
+        nc,
+        nc.jetstream(),
+        link,
+        namespace="default",
+        message_id="m",
+        may_go_on=may_go_on,
+        overdue=lambda: True,
     )
-    link.beat_limit_s = 1.0  # and its last beat was at 0
     await publisher.emit(TextChunk(content="stale"))
     assert (publisher.last_seq, asked) == (0, [])
-    link.suspect()
-    link.beat_limit_s = float("inf")
     await publisher.flush()
     assert (publisher.last_seq, asked) == (0, [True])

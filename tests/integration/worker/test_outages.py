@@ -4,12 +4,14 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from tests.integration.worker.conftest import Requester, Serve, kinds
 from tests.integration.worker.scripted import ScriptedAgent, Session
 
 from hayrunner.embedded import EmbeddedServer
+from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher
 from hayrunner.serving.run_events import RunPublisher
@@ -240,6 +242,24 @@ async def test_after_an_outage_nothing_is_said_for_a_run_that_another_worker_has
     assert len(got) == 1
     assert not speaking.done()
     speaking.cancel()
+
+
+async def test_events_of_a_lost_run_are_not_taken_for_stored(nc: Client) -> None:
+    link = Link()
+    link.bind(nc)
+
+    async def lost() -> bool:
+        return False
+
+    message_id = "01981a60-0000-7000-8000-000000000001"
+    publisher = RunPublisher(
+        nc, nc.jetstream(), link, namespace="default", message_id=message_id, may_go_on=lost
+    )
+    link.outages += 1
+    await publisher.emit(TextChunk(content="thrown away"))
+
+    with pytest.raises(ClaimLost):
+        await publisher.verify(patience_s=5)
 
 
 async def test_a_deleted_consumer_is_noticed_and_made_again(

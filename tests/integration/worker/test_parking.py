@@ -95,6 +95,23 @@ async def test_a_run_that_nobody_serves_any_more_waits_for_its_decision_and_the_
     assert files.done == ["delete /a"]
 
 
+async def test_what_a_parked_run_needs_of_the_object_store_is_kept_while_it_waits(
+    serve_files: ServeFiles, client: RunClient, nc: Client, parked: Parked
+) -> None:
+    await serve_files(TURNS, {**SOON, "results_max_age_s": 4.0})
+    run = await client.submit("support", "x" * 2_000_000)
+    await parked.wait(run)
+    put_first = (await nc.jetstream().stream_info("OBJ_RUN_BLOBS")).state.last_seq
+
+    async def is_gone() -> bool:
+        state = (await nc.jetstream().stream_info("OBJ_RUN_BLOBS")).state
+        return state.first_seq > put_first and state.messages > 0
+
+    await eventually(is_gone, 20, what="the age of what was put at first")
+    await run.approve("call_0")
+    assert (await run.result()).answer == "done"
+
+
 async def test_what_was_parked_and_is_over_leaves_nothing_in_the_queue(
     serve_files: ServeFiles, client: RunClient, nc: Client, parked: Parked
 ) -> None:

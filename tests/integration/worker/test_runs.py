@@ -161,13 +161,13 @@ async def test_a_text_too_large_for_one_message_is_published_in_pieces(
     assert "".join(pieces) == text + "end"
 
 
-async def test_an_answer_too_large_for_one_message_fails_and_says_so(
+async def test_an_answer_larger_than_anything_may_be_fails_and_says_so(
     serve: Serve, requester: Requester
 ) -> None:
     async def talk(session: Session) -> str:
         return "x" * 2_000_000
 
-    await serve(ScriptedAgent(script=talk))
+    await serve(ScriptedAgent(script=talk), max_blob_bytes=1_500_000)
     result = await requester.ended(await requester.publish())
 
     assert result.status == "failed"

@@ -33,6 +33,14 @@ def test_the_environment_is_read_under_its_names(monkeypatch: pytest.MonkeyPatch
     assert settings.openai_base_url == "http://localhost:1/v1"
 
 
+def test_all_queues_together_hold_no_less_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAYRUNNER_MAX_QUEUE", "200000")
+    said = "HAYRUNNER_MAX_QUEUE_TOTAL: has to be at least HAYRUNNER_MAX_QUEUE"
+    with pytest.raises(ConfigurationError, match=said):
+        load_settings()
+    assert load_settings(max_queue_total=200_000).max_queue == 200_000
+
+
 def test_an_override_wins_and_none_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAYRUNNER_CONCURRENCY", "7")
     assert load_settings(concurrency=9, namespace=None).concurrency == 9

@@ -72,3 +72,15 @@ async def provide() -> AsyncIterator[Provide]:
             return provider, generator
 
         yield start
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What was waited between tries; nobody waits for real."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("hayrunner.adapters.retries._sleep", sleep)
+    return waited

@@ -49,6 +49,9 @@ class Steps:
     kept: list[Kept] = field(default_factory=list[Kept])
     events: list[StreamEvent] = field(default_factory=list[StreamEvent])
 
+    async def confirm(self) -> None:
+        return
+
     def parks(self) -> None:
         return
 

@@ -56,10 +56,12 @@ def call_turn(*calls: tuple[str, dict[str, Any] | str], text: str = "") -> list[
 
 
 def agent_over(generator: Any, **settings: Any) -> Agent:
-    """An agent whose class attributes are `settings`."""
+    """An agent whose class attributes are `settings`; model calls that fail are not made again,
+    unless they say so."""
 
     class Scripted(Agent):
         name = "support"
+        provider_retries = 0
 
         def get_llm(self) -> Any:
             return generator

@@ -57,6 +57,50 @@ def test_haystack_agents_and_pipelines_are_registered_under_a_given_name() -> No
     assert registry.get("rag").name == "rag"
 
 
+def test_an_agents_limit_is_said_by_the_agent_or_where_it_is_registered() -> None:
+    class Limited(Agent):
+        name = "limited"
+        max_concurrent_runs = 3
+
+    rag = Pipeline(metadata={"hayrunner": {"max_concurrent_runs": 2}})
+    rag.add_component("llm", MockChatGenerator("Hello"))
+    registry = Registry([Limited, Support])
+    registry.add("other", Limited(), max_concurrent_runs=1)
+    registry.add("helper", haystack_agent(), max_concurrent_runs=4)
+    registry.add("rag", rag)
+    registry.add("free", pipeline("llm"))
+
+    limits = {name: registry.get(name).max_concurrent_runs for name in registry.names()}
+    assert limits == {
+        "limited": 3,
+        "support": None,
+        "other": 1,
+        "helper": 4,
+        "rag": 2,
+        "free": None,
+    }
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "2"])
+def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
+    registry = Registry()
+    with pytest.raises(ConfigurationError, match="x: max_concurrent_runs is a number from 1"):
+        registry.add("x", haystack_agent(), max_concurrent_runs=limit)
+    rag = Pipeline(metadata={"hayrunner": {"max_concurrent_runs": limit}})
+    rag.add_component("llm", MockChatGenerator("Hello"))
+    with pytest.raises(ConfigurationError, match="x: max_concurrent_runs is a number from 1"):
+        registry.add("x", rag)
+    assert registry.names() == []
+
+
+@pytest.mark.parametrize("said", [{"max_runs": 1}, 7])
+def test_metadata_that_is_not_understood_is_refused(said: Any) -> None:
+    rag = Pipeline(metadata={"hayrunner": said})
+    rag.add_component("llm", MockChatGenerator("Hello"))
+    with pytest.raises(ConfigurationError, match="knows max_concurrent_runs, and nothing else"):
+        Registry().add("rag", rag)
+
+
 def test_an_unknown_name_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         Registry().get("nobody")

@@ -1,5 +1,6 @@
 """Runs that go on in another attempt: parked, cancelled meanwhile, over already."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -224,3 +225,24 @@ def outputs(events: list[StreamEvent]) -> list[tuple[str, Any, bool]]:
     for event in events:
         message.add(event)
     return [(call.tool_name, call.output, bool(call.is_error)) for call in message.tool_calls]
+
+
+async def test_a_tool_is_not_begun_where_the_run_is_another_workers(provide: Provide) -> None:
+    calls = call_turn(("look", {"query": "a"}), ("look", {"query": "b"}))
+    _, generator = await provide(with_ids([calls, text_turn("never")]))
+    RAN.clear()
+    asked = asyncio.Event()
+
+    class Lost(Steps):
+        async def confirm(self) -> None:
+            if RAN:
+                asked.set()
+                await asyncio.Event().wait()
+
+    steps = Lost()
+    running = asyncio.ensure_future(attempt(build(generator, Case([])), Case([]), steps))
+    await asyncio.wait_for(asked.wait(), 10)
+    assert [name for name, *_ in RAN] == ["look"]
+    running.cancel()
+    await asyncio.wait([running])
+    assert [kept.phase for kept in steps.kept] == ["called"]

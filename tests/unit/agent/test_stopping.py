@@ -1,12 +1,14 @@
 """Runs that end before their model is done: stopped, out of time, or given up by their worker."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.unit.agent.conftest import Provide
+from tests.unit.agent.dialects import SPOKEN
 from tests.unit.agent.runs import (
     MESSAGE_ID,
     Sink,
@@ -256,6 +258,45 @@ async def test_a_stop_while_an_event_waits_leaves_a_valid_stream(
 
     assert outcome.status == "cancelled"
     assert unanswered_calls([from_wire(message) for message in outcome.messages]) == []
+
+
+@pytest.mark.parametrize("kind", list(SPOKEN))
+async def test_a_stop_while_an_event_waits_closes_the_providers_connection(
+    provide: Provide, kind: str
+) -> None:
+    whole = SPOKEN[kind].text("Hel", "lo")
+    first = 1 + next(n for n, element in enumerate(whole) if "Hel" in json.dumps(element))
+    provider, generator = await provide([[*whole[:first], {"$hang": True}]], kind)
+    sink = HoldingSink(lambda event: isinstance(event, TextChunk))
+    running = Running(agent_over(generator), sink)
+    await eventually(lambda: sink.holding)
+
+    running.session.stop("cancelled", "enough")
+    outcome = await running.end()
+    await eventually(lambda: provider.disconnects, 2, what="the provider seeing the client leave")
+
+    assert (outcome.status, outcome.answer) == ("cancelled", "Hel")
+
+
+@pytest.mark.parametrize("kind", list(SPOKEN))
+async def test_a_stop_while_the_last_event_waits_is_not_forgotten(
+    provide: Provide, kind: str
+) -> None:
+    turns = [SPOKEN[kind].calls(("add", {"a": 1}), text="Hel")]
+    _, generator = await provide(turns, kind)
+    ran: list[int] = []
+
+    def add(a: int) -> int:
+        """Adds."""
+        ran.append(a)
+        return a
+
+    sink = HoldingSink(lambda event: isinstance(event, TextChunk))
+    running = Running(agent_over(generator, tools=[add]), sink)
+    await eventually(lambda: sink.holding)
+    running.session.stop("cancelled", "enough")
+    assert (await running.end()).status == "cancelled"
+    assert ran == []
 
 
 async def test_a_slow_consumer_slows_the_provider_down(provide: Provide) -> None:

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from hayrunner.cli.exits import ExitCode, Unreachable, finish, run, show_tracebacks
-from hayrunner.errors import ConfigurationError
+from hayrunner.errors import ConfigurationError, LossRefused
 from hayrunner_contracts.errors import (
     ClientTimeout,
     DeadlineExceeded,
@@ -52,6 +52,11 @@ def raising(error: BaseException) -> Callable[[], ExitCode | None]:
 )
 def test_every_kind_of_failure_has_its_code(error: BaseException, code: int) -> None:
     assert code_of(raising(error)) == code
+
+
+def test_changes_that_lose_data_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(raising(LossRefused(["one is lost", "two is lost"]))) == 2
+    assert capsys.readouterr().err == "hayrunner: one is lost\nhayrunner: two is lost\n"
 
 
 def test_a_failure_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,9 +25,10 @@ def loaded(code: str) -> set[str]:
         "import hayrunner.cli.commands",
         "import hayrunner.cli.asker, hayrunner.cli.asking, hayrunner.cli.connecting",
         "import hayrunner.cli.provisioned, hayrunner.cli.connecting",
+        "import hayrunner.cli.dead_views, hayrunner.cli.connecting",
         "import hayrunner_contracts.schema, hayrunner.cli.commands",
     ],
-    ids=["help", "ask", "init", "schema"],
+    ids=["help", "ask", "init", "dead", "schema"],
 )
 def test_a_command_that_only_talks_to_nats_loads_no_framework(code: str) -> None:
     assert loaded(code).isdisjoint(HEAVY)

@@ -51,6 +51,13 @@ async def test_a_text_is_streamed_and_returned() -> None:
     assert client.requests[1].request.tools
 
 
+async def test_large_things_need_nothing_of_their_own() -> None:
+    large = "x" * 3_000_000
+    async with InMemoryRunClient({"support": large}) as client:
+        assert await client.run("support", large) == large
+        assert client.requests[0].request.prompt == large
+
+
 async def test_a_value_becomes_an_instance() -> None:
     async with InMemoryRunClient({"extractor": {"title": "Alien"}}) as client:
         assert await client.run("extractor", "text", response_format=Movie) == Movie(title="Alien")

@@ -3,6 +3,8 @@
 from msgspec.structs import replace
 
 from hayrunner_contracts.events import (
+    REPLY_REJECTED,
+    Data,
     Error,
     MessageEnd,
     MessageStart,
@@ -129,3 +131,31 @@ def test_unknown_events_are_kept_and_change_nothing() -> None:
 
     assert message.events[1] is unknown
     assert message.text == ""
+
+
+def test_a_rejected_reply_has_no_part_in_the_text() -> None:
+    message = built(
+        START,
+        TextChunk(content="Let me look. ", step=1),
+        ReasoningChunk(content="Hm.", step=2),
+        TextChunk(content="It is", step=2),
+        Data(data_type=REPLY_REJECTED, data={"step": 2}),
+        ReasoningChunk(content="Ah.", step=3),
+        TextChunk(content="It is on its way.", step=3),
+        Data(data_type="progress", data={"step": 3}),
+        Data(data_type=REPLY_REJECTED, data="nonsense"),
+    )
+    assert message.text == "Let me look. It is on its way."
+    assert message.reasoning == "Ah."
+    assert len(message.events) == 9
+
+
+def test_a_rejection_that_a_lost_attempt_made_is_void_with_it() -> None:
+    message = built(
+        START,
+        TextChunk(content="It is", step=1),
+        Data(data_type=REPLY_REJECTED, data={"step": 1}),
+        RunResumed(attempt=2, discard_after=1),
+        TextChunk(content="Hello", step=1),
+    )
+    assert message.text == "Hello"

@@ -25,7 +25,8 @@ async def serve() -> AsyncIterator[Serve]:
             **parameters: Any,
         ) -> tuple[ScriptedProvider, OpenAICompatibleChatGenerator]:
             provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
-            generator = OpenAICompatibleChatGenerator(api_base_url=provider.base_url, **parameters)
+            given: dict[str, Any] = {"max_retries": 2} | parameters
+            generator = OpenAICompatibleChatGenerator(api_base_url=provider.base_url, **given)
             stack.push_async_callback(generator.close_async)
             return provider, generator
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hayrunner.errors import ToolError
     from hayrunner.hooks import RunHooks
     from hayrunner.registry import Registry
+    from hayrunner.retry_policy import RetryPolicy
     from hayrunner.run_inbox import RunInbox
     from hayrunner.tool_context import current_tool_call
 
@@ -31,6 +32,7 @@ __all__ = [
     "CitationRegistry",
     "CitedDocument",
     "Registry",
+    "RetryPolicy",
     "Run",
     "RunHooks",
     "RunInbox",
@@ -47,6 +49,7 @@ _HOMES = {
     "CitationRegistry": "hayrunner.adapters.citations",
     "CitedDocument": "hayrunner.adapters.citations",
     "Registry": "hayrunner.registry",
+    "RetryPolicy": "hayrunner.retry_policy",
     "RunHooks": "hayrunner.hooks",
     "RunInbox": "hayrunner.run_inbox",
     "Run": "hayrunner.adapters.run",

@@ -48,6 +48,7 @@ from hayrunner.approvals import ApprovalRules, OnApprovalTimeout
 from hayrunner.errors import ConfigurationError, UnsupportedOption
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
 from hayrunner.hooks import HookRun, PendingCall, RunHooks
+from hayrunner.retry_policy import DEFAULT_PROVIDER_RETRIES, RetryPolicy, retry_policy
 from hayrunner.run_inbox import RunInbox
 from hayrunner.settings import load_settings
 from hayrunner.storage.base import BaseStorageAdapter, Threads
@@ -80,13 +81,15 @@ class Agent:
 
     `tools` are Haystack tools, toolsets, or plain functions with type hints and a docstring.
     `tool_concurrency` tools of one step run at once, `max_agent_steps` model calls are made at
-    most; both are defaults that a request's options override. `max_history` is how many
+    most; both are defaults that a request's options override. `provider_retries` is how often a
+    model call that failed is made again, or a `RetryPolicy`; 0 for never. `max_history` is how many
     messages of a thread are sent, None for all. `documents` are context documents that every
     model call sees. `hooks` are `RunHooks`; `default_hooks` are Haystack's own hooks, by hook
     point, and run beside them. `approvals` are names of tools whose calls a person has to
     approve, beside those marked with `requires_approval`; a call waits `approval_timeout_s`
     seconds for it (None: as long as the run may last), then it is denied, or the run is stopped
-    where `on_approval_timeout` says so.
+    where `on_approval_timeout` says so. One worker takes `max_concurrent_runs` runs of it at once
+    (None: as many as the worker takes at all).
 
     `subagents` are agents that this one calls like tools; `description` says to one that calls
     it what it is for (the docstring, if it is not given). `citation_formatter` makes the text of
@@ -105,9 +108,11 @@ class Agent:
     max_agent_steps: int = 6
     tool_concurrency: int = 1
     token_budget: int | None = None
+    provider_retries: int | RetryPolicy = DEFAULT_PROVIDER_RETRIES
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
+    max_concurrent_runs: int | None = None
     record_content_telemetry: bool | None = None
     citation_formatter: CitationFormatter | None = None
     suggestion_generator: Suggesting | None = None
@@ -280,6 +285,7 @@ class Agent:
             documents=list(self.documents),
             tool_concurrency=self.tool_concurrency,
             token_budget=self.token_budget,
+            retries=retry_policy(self.provider_retries),
             max_invalid_tool_call_retries=self.max_invalid_tool_call_retries,
             record_content_telemetry=self.record_content_telemetry,
         )
@@ -356,6 +362,7 @@ class Agent:
 
     async def warm_up(self) -> None:
         """Open clients and warm up tools, so that the first run does not pay for it."""
+        retry_policy(self.provider_retries)
         await self.loop.warm_up_async()
         await self.team.warm_up()
         if self.approvals and type(self).get_tools is Agent.get_tools:

@@ -2,6 +2,7 @@
 
 HayrunnerError
 ├── ConfigurationError          settings, agents or options that cannot work
+│   └── LossRefused             a change that would throw away what a stream holds
 ├── ProviderError               the model's server failed, refused or broke off
 ├── StructuredOutputError       the reply does not satisfy the response format
 ├── HookFailed                  a hook raised
@@ -33,6 +34,7 @@ __all__ = [
     "HookFailed",
     "HookStopped",
     "InvalidToolCall",
+    "LossRefused",
     "MaxTurnsReached",
     "ProviderError",
     "RunStopped",
@@ -53,6 +55,15 @@ class HayrunnerError(Exception):
 
 class ConfigurationError(HayrunnerError):
     """Something the author or operator set cannot work; the message says what would."""
+
+
+class LossRefused(ConfigurationError):
+    """A change of streams would throw away what they hold: nothing was changed. `problems` has a
+    sentence for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
 
 
 class ProviderError(HayrunnerError):

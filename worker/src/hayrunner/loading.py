@@ -246,7 +246,8 @@ def _pipeline(file: Path) -> Pipeline:
     data: Any = YamlMarshaller().unmarshal(file.read_text(encoding="utf-8"))
     if isinstance(data, dict) and "type" in data:
         # A single component: an Agent. As a pipeline of one it is loaded under the same rules.
-        data = {"components": {"agent": data}, "connections": []}
+        metadata = data.pop("metadata", {})
+        data = {"components": {"agent": data}, "connections": [], "metadata": metadata}
     if not isinstance(data, dict) or not data.get("components"):
         raise ConfigurationError(
             "it is neither a Haystack Pipeline (components, connections) nor an Agent (type, "

@@ -1,7 +1,7 @@
 """The agents of a worker, by name."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from haystack import Pipeline
 
@@ -41,11 +41,13 @@ class Registry:
             )
         return self.add(name, agent)
 
-    def add(self, name: str, agent: Any) -> Agent:
+    def add(self, name: str, agent: Any, *, max_concurrent_runs: int | None = None) -> Agent:
         """Register an `Agent`, a Haystack Agent or a Haystack Pipeline under `name`.
 
-        Raises `ConfigurationError` for a name that is no subject token or is taken, for an
-        object that cannot be an agent, and where agents would call each other in a circle.
+        `max_concurrent_runs`: how many of its runs one worker takes at once, where that is not
+        what the agent, or the metadata of the pipeline, says. Raises `ConfigurationError` for a
+        name that is no subject token or is taken, for an object that cannot be an agent, for a
+        limit that is none, and where agents would call each other in a circle.
         """
         try:
             subjects.token("agent name", name)
@@ -53,7 +55,11 @@ class Registry:
             raise ConfigurationError(f"{error}; it is {name!r}") from None
         if name in self._agents:
             raise ConfigurationError(f"two agents are named {name!r}: give one another name")
-        self._agents[name] = adapted = self._adapt(name, agent)
+        adapted = self._adapt(name, agent)
+        if max_concurrent_runs is not None:
+            adapted.max_concurrent_runs = max_concurrent_runs
+        _check_limit(name, adapted.max_concurrent_runs)
+        self._agents[name] = adapted
         adapted.named_hooks = self._hooks
         if self._threads is not None:
             adapted.threads = self._threads
@@ -95,14 +101,19 @@ class Registry:
             return agent()
         if isinstance(agent, Agent):
             return agent
+        adapted: Agent
         if (inner := only_agent(agent)) is not None:
-            return HaystackAgentAdapter(name, inner)
+            adapted = HaystackAgentAdapter(name, inner)
+        elif isinstance(agent, Pipeline):
+            adapted = PipelineAgent(name, agent)
+        else:
+            raise ConfigurationError(
+                f"{name}: an agent is a hayrunner.Agent, a Haystack Agent or a Haystack Pipeline; "
+                f"this is {_kind_of(agent)}"
+            )
         if isinstance(agent, Pipeline):
-            return PipelineAgent(name, agent)
-        raise ConfigurationError(
-            f"{name}: an agent is a hayrunner.Agent, a Haystack Agent or a Haystack Pipeline; "
-            f"this is {_kind_of(agent)}"
-        )
+            adapted.max_concurrent_runs = _limit_in(name, agent)
+        return adapted
 
     def names(self) -> list[str]:
         """The names, sorted."""
@@ -114,6 +125,21 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._agents)
+
+
+def _limit_in(name: str, pipeline: Pipeline) -> int | None:
+    """What the pipeline's metadata says: `hayrunner: {max_concurrent_runs: 4}`."""
+    said: Any = pipeline.metadata.get("hayrunner") or {}
+    if not isinstance(said, dict) or set(cast("dict[Any, Any]", said)) - {"max_concurrent_runs"}:
+        raise ConfigurationError(
+            f"{name}: the metadata `hayrunner` knows max_concurrent_runs, and nothing else"
+        )
+    return cast("dict[str, Any]", said).get("max_concurrent_runs")
+
+
+def _check_limit(name: str, limit: Any) -> None:
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise ConfigurationError(f"{name}: max_concurrent_runs is a number from 1, or None")
 
 
 def _kind_of(thing: Any) -> str:

@@ -9,7 +9,15 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, SecretStr, StringConstraints, ValidationError
+from pydantic import (
+    AliasChoices,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hayrunner.errors import ConfigurationError
@@ -67,9 +75,18 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(default=30.0, ge=0)
     """Seconds that running runs may go on after SIGTERM."""
     max_request_bytes: int = Field(default=900_000, ge=1_000)
+    """Of a request that comes in one message."""
+    max_blob_bytes: int = Field(default=32 * 1024 * 1024, ge=1_000)
+    """Of a request, an event or a result that is too large for one message and goes by way of
+    the object store."""
 
     max_queue: int = Field(default=10_000, ge=1)
-    """Requests that may wait, over all agents; further ones are refused when published."""
+    """Requests of one agent in one namespace that are queued or running; further ones are refused
+    when published."""
+    max_queue_total: int = Field(default=100_000, ge=1)
+    """The same over all agents and namespaces of the server; at least `max_queue`."""
+    max_dead_letters: int = Field(default=10_000, ge=1)
+    """Dead letters kept of one agent in one namespace; past it the oldest is dropped."""
     replicas: int = Field(default=1, ge=1, le=5)
     storage: Literal["file", "memory"] = "file"
     events_max_age_s: float = Field(default=7_200.0, ge=1)
@@ -103,6 +120,13 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url")
     )
     model: str | None = None
+
+    @field_validator("max_queue_total")
+    @classmethod
+    def _not_below_one_queue(cls, total: int, info: ValidationInfo) -> int:
+        if total < info.data.get("max_queue", 1):
+            raise ValueError("has to be at least HAYRUNNER_MAX_QUEUE")
+        return total
 
     @property
     def captures_content(self) -> bool:
@@ -148,5 +172,5 @@ def load_settings(**overrides: Any) -> Settings:
 def _problem(item: Any) -> str:
     name = str(item["loc"][0]) if item["loc"] else "?"
     variable = name if name.isupper() else f"HAYRUNNER_{name.upper()}"
-    message = re.sub(r"\s+", " ", str(item["msg"]))
+    message = re.sub(r"\s+", " ", str(item["msg"])).removeprefix("Value error, ")
     return f"{variable}: {message[0].lower()}{message[1:]}"

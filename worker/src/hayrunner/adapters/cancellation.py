@@ -2,7 +2,7 @@
 
 import asyncio
 
-__all__ = ["is_cancelled", "raise_if_cancelled"]
+__all__ = ["is_cancelled", "put_off", "raise_if_cancelled"]
 
 
 def is_cancelled() -> bool:
@@ -17,3 +17,13 @@ def raise_if_cancelled() -> None:
     (a tool, a hook, a generator) swallowed that."""
     if is_cancelled():
         raise asyncio.CancelledError
+
+
+def put_off() -> None:
+    """Have the cancel that was just raised in the current task raised again where the task waits
+    next. Raises it at once where it was not this task's own."""
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        raise asyncio.CancelledError
+    task.uncancel()
+    task.cancel()

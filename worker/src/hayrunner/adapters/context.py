@@ -23,15 +23,12 @@ from hayrunner.approvals import ApprovalRules
 from hayrunner.errors import HayrunnerError
 from hayrunner.run_inbox import RunInbox
 from hayrunner.storage.base import ThreadTurn
-from hayrunner_contracts.events import StreamEvent, ToolOutput, Usage
+from hayrunner_contracts.events import REPLY_REJECTED, StreamEvent, ToolOutput, Usage
 
 if TYPE_CHECKING:
     from hayrunner.adapters.checkpoints import Checkpoint
 
 __all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
-
-REPLY_REJECTED = "reply_rejected"
-"""The `data` that says that the text of a reply does not count."""
 
 
 class DiscardEvents:
@@ -138,6 +135,12 @@ class RunContext:
             return None
         straight = getattr(self.sink, "straight", None)
         return self.sink.emit if straight is None else straight()
+
+    async def confirm(self) -> None:
+        """Before a tool runs: does not return where the run is another worker's by now."""
+        for run in self.lineage():
+            if run.steps is not None:
+                await run.steps.confirm()
 
     def share(self) -> None:
         """Others will emit, too: where the sink waits, none of them overtakes another."""

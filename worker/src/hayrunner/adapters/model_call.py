@@ -12,7 +12,7 @@ from haystack.tools import Tool
 from msgspec import UNSET, Struct, UnsetType
 
 from hayrunner.adapters.answer_tool import AnswerTool
-from hayrunner.adapters.cancellation import raise_if_cancelled
+from hayrunner.adapters.cancellation import is_cancelled, put_off, raise_if_cancelled
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import with_text
 from hayrunner.adapters.documents import with_documents
@@ -25,6 +25,7 @@ from hayrunner.adapters.parameters import (
     usage_parameter,
 )
 from hayrunner.adapters.provider_failures import provider_failure
+from hayrunner.adapters.retries import with_retries
 from hayrunner.adapters.spans import model_span, note_reply, span
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.generators.openai_compatible import ON_TEXT
@@ -61,20 +62,32 @@ async def call_model(
     """The next model call, whose events have been emitted.
 
     Raises `MaxTurnsReached` before a call beyond the limit and `BudgetSpent` before one beyond
-    the token budget, `ProviderError` where the call failed, whatever exception the provider's
-    package uses for that, and `HookStopped` where a hook ends the run.
+    the token budget, `ProviderError` where the call failed and was made again as often as the
+    run's policy has it, whatever exception the provider's package uses for that, and
+    `HookStopped` where a hook ends the run. Hooks are asked once, however often it is made.
     """
     raise_if_cancelled()
     check_limits(run)
     run.hooks.goes_on(step=run.model_calls + 1, usage=run.usage)
     prepared = await _prepare(run, generator, messages, tools)
+    return await with_retries(
+        run,
+        lambda: _call(run, prepared, messages),
+        lambda: may_call_model(run, uncounted=0 if run.normalizer.answered else 1),
+    )
+
+
+async def _call(run: RunContext, prepared: "_Prepared", messages: list[ChatMessage]) -> ModelReply:
+    """The call, made once."""
     run.model_calls += 1
+    run.hooks.goes_on(step=run.model_calls, usage=run.usage)
     normalizer = run.normalizer
     normalizer.begin_step(_new_ids(run, messages), prepared.answer_tool)
     with model_span(run, prepared.generator, prepared.inputs) as call:
         with span("haystack.agent.step.llm") as traced:
             traced.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
             result = await _generate(run, prepared.generator, prepared.inputs)
+            raise_if_cancelled()
             traced.set_content_tag("haystack.agent.step.llm.output", result)
         replies: list[ChatMessage] = result.get("replies") or []
         shown = normalizer.partial_text
@@ -118,9 +131,10 @@ def _new_ids(run: RunContext, messages: list[ChatMessage]) -> Iterator[str]:
     return (call.id for m in messages[start:] for call in m.tool_calls if call.id)
 
 
-def check_limits(run: RunContext) -> None:
-    """Raise `MaxTurnsReached` or `BudgetSpent` where the run may make no further model call."""
-    if run.model_calls >= run.settings.max_turns:
+def check_limits(run: RunContext, *, uncounted: int = 0) -> None:
+    """Raise `MaxTurnsReached` or `BudgetSpent` where the run may make no further model call.
+    `uncounted` of those it made do not count."""
+    if run.model_calls - uncounted >= run.settings.max_turns:
         raise MaxTurnsReached(run.settings.max_turns, messages=run.new_messages)
     for spender in run.lineage():
         budget = spender.settings.token_budget
@@ -128,10 +142,10 @@ def check_limits(run: RunContext) -> None:
             raise BudgetSpent(budget, messages=run.new_messages)
 
 
-def may_call_model(run: RunContext) -> bool:
-    """Whether the run's limits allow one more model call."""
+def may_call_model(run: RunContext, *, uncounted: int = 0) -> bool:
+    """Whether the run's limits allow one more model call; `uncounted` as in `check_limits`."""
     try:
-        check_limits(run)
+        check_limits(run, uncounted=uncounted)
     except (MaxTurnsReached, BudgetSpent):
         return False
     return True
@@ -301,8 +315,14 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     # A closure and a coroutine function: Haystack deep-copies bound methods and callable objects
     # on their way through a pipeline, and their chunks are lost.
     async def on_chunk(chunk: StreamingChunk) -> None:
-        if run.delta_error is None:
+        if run.delta_error is not None or is_cancelled():
+            return
+        try:
             await emit(feed(chunk))
+        except asyncio.CancelledError:
+            # Some clients keep their connection where a callback raises, and close it where they
+            # are cancelled while they read: that is what they do next.
+            put_off()
 
     if not callable(getattr(generator, "run_async", None)):
         return _from_thread(run, on_chunk)

@@ -9,14 +9,21 @@ leave open is closed from the reply they belong to.
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall, ToolCallDelta
 
 from hayrunner.adapters.answer_tool import AnswerTool
+from hayrunner.adapters.call_records import (
+    INVALID_ARGUMENTS,
+    CallRecord,
+    is_another,
+    parse_arguments,
+    take_match,
+)
 from hayrunner.errors import ProviderError
+from hayrunner.generators.failures import stream_error
 from hayrunner.token_counts import merged_usage, usage_from, usage_of_ollama
 from hayrunner_contracts.events import (
     ModelCallEnd,
@@ -32,26 +39,6 @@ from hayrunner_contracts.events import (
 
 __all__ = ["INVALID_ARGUMENTS", "CallRecord", "ChunkNormalizer", "parse_arguments"]
 
-INVALID_ARGUMENTS = "invalid_arguments"
-"""The key in `ToolCall.extra` under which the raw text of arguments that are no object stands."""
-
-
-@dataclass(kw_only=True)
-class CallRecord:
-    """One tool call of a run, from its first delta to its output."""
-
-    id: str
-    provider_id: str
-    tool_name: str = ""
-    pieces: list[str] = field(default_factory=list[str])
-    announced: bool = False
-    completed: bool = False
-    answered: bool = False
-
-    @property
-    def arguments_text(self) -> str:
-        return "".join(self.pieces)
-
 
 class ChunkNormalizer:
     """Turns the chunks and replies of one run into its events. `usage` is that of the step that
@@ -61,7 +48,7 @@ class ChunkNormalizer:
         self.step = 0
         self.open = False
         self.refused = False
-        self.failed = False
+        self.failure: ProviderError | None = None
         self._pieces: list[str] = []
         self._reasoning_pieces: list[str] = []
         self._usage: Mapping[str, Any] | None = None
@@ -83,8 +70,7 @@ class ChunkNormalizer:
         of `answer_tool` is the model's answer and not shown as a call."""
         self.step += 1
         self.open = True
-        self.refused = self.failed = False
-        self.usage = None
+        self.refused, self.failure, self.usage = False, None, None
         self._pieces, self._reasoning_pieces = [], []
         self._usage = self._model = self._finish_reason = None
         self._at_index, self._by_id, self._calls = {}, {}, []
@@ -111,6 +97,32 @@ class ChunkNormalizer:
     def partial_text(self) -> str:
         """The text of the current step so far."""
         return "".join(self._pieces)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model has begun to answer the current call, or it is known what it cost."""
+        return self.shown or bool(self._held or self._calls or self._usage)
+
+    @property
+    def shown(self) -> bool:
+        """Whether consumers have seen anything of the current call."""
+        called = any(call.announced for call in self._calls)
+        return called or bool(self._pieces or self._reasoning_pieces)
+
+    @property
+    def told_usage(self) -> Usage | None:
+        """What the current call has cost, as far as its provider has said."""
+        return usage_from(self._usage) if self._usage else None
+
+    def break_off(self, why: str) -> list[StreamEvent]:
+        """End the current model call, which failed and is made again, without a reply."""
+        self.open = False
+        end = ModelCallEnd(
+            model=self._model, finish_reason="error", usage=self.told_usage, step=self.step
+        )
+        events = [*self.close_open_calls(why), end]
+        self._pieces, self._reasoning_pieces, self._held, self._calls = [], [], [], []
+        return events
 
     def feed(self, chunk: StreamingChunk) -> list[StreamEvent]:
         """The events of one chunk, usually one or none."""
@@ -195,12 +207,13 @@ class ChunkNormalizer:
             self._pieces.append(text)
             return [TextChunk(content=text, step=self.step)]
         if kind in ("response.failed", "error"):
-            self.failed = True
+            told: Any = meta.get("response") or {}
+            self.failure = stream_error(told.get("error") if told else meta)
         return []
 
     def _delta(self, delta: ToolCallDelta, whole: bool) -> Iterator[StreamEvent]:
         call = self._at_index.get(delta.index)
-        if call is None or whole or _is_another(call, delta):
+        if call is None or whole or is_another(call, delta):
             # Calls that share an index may alternate, where each delta has its id.
             known = self._by_id.get((delta.index, delta.id)) if delta.id else None
             call = known or self._open(delta.id or "", delta.index)
@@ -245,9 +258,9 @@ class ChunkNormalizer:
 
         Raises `ProviderError` where a chunk said that the model call failed.
         """
-        if self.failed:
+        if self.failure is not None:
             # The step stays open: what there was of the message is the run's partial answer.
-            raise ProviderError("the model's server reported a failure in its stream")
+            raise self.failure
         self.open = False
         events: list[StreamEvent] = []
         text = reply.text if reply is not None else None
@@ -348,7 +361,7 @@ class ChunkNormalizer:
         calls: list[ToolCall] = []
         for record in self._calls:
             arguments, raw = parse_arguments(record.arguments_text)
-            match = _take_match(left, record, arguments if record.pieces else None, ids)
+            match = take_match(left, record, arguments if record.pieces else None, ids)
             if match is not None:
                 calls.append(
                     ToolCall(
@@ -386,42 +399,3 @@ class ChunkNormalizer:
                 ToolOutput(tool_call_id=call.id, tool_output=why, is_error=True, step=self.step)
             )
         return events
-
-
-def _is_another(call: CallRecord, delta: ToolCallDelta) -> bool:
-    """Whether a delta at the index of an open call begins a new one."""
-    if delta.id and call.provider_id:
-        return delta.id != call.provider_id
-    if not (delta.tool_name and delta.arguments and call.pieces):
-        return False
-    # Without ids, a name that comes again with arguments, after arguments that were whole.
-    return parse_arguments(call.arguments_text)[1] is None
-
-
-def _take_match(
-    left: list[ToolCall], record: CallRecord, arguments: dict[str, Any] | None, ids: set[str]
-) -> ToolCall | None:
-    """Take the reply's call that is this record's: by its id, or as an equal one whose id is no
-    other record's."""
-    for position, call in enumerate(left):
-        same_id = bool(call.id) and call.id in (record.id, record.provider_id)
-        same_call = call.tool_name == record.tool_name and call.arguments == arguments
-        as_is = arguments is None or INVALID_ARGUMENTS in (call.extra or {})
-        free = same_id or call.id not in ids
-        if (same_call and free) or (same_id and as_is):
-            return left.pop(position)
-    return None
-
-
-def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments object of a call, and the raw text where it is none. No text is no
-    arguments: `({}, None)`."""
-    if not text.strip():
-        return {}, None
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}, text
-    if isinstance(value, dict):
-        return value, None  # pyright: ignore[reportUnknownVariableType]
-    return ({}, None) if value is None else ({}, text)

@@ -30,6 +30,11 @@ class StepStore(Protocol):
         as it takes."""
         ...
 
+    async def confirm(self) -> None:
+        """Before something is done that must not be done twice: does not return where the run is
+        another worker's by now. Costs nothing unless there is reason to ask."""
+        ...
+
     def parks(self) -> None:
         """The run is about to be parked: commands that come from here on are to wake it."""
         ...

@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from hayrunner.errors import ProviderError
-from hayrunner.generators.failures import RETRYABLE_STATUSES, retry_after_s, stream_error
+from hayrunner.generators.failures import (
+    RETRYABLE_STATUSES,
+    is_out_of_quota,
+    retry_after_s,
+    stream_error,
+)
 
 __all__ = ["provider_failure"]
 
@@ -27,8 +32,8 @@ def provider_failure(error: Exception, *, of_generator: bool = False) -> Provide
             return _of_status(status, link)
         module = type(link).__module__.partition(".")[0]
         if module in _PACKAGES:
-            if isinstance(status, int):
-                # Anthropic's and Ollama's errors in the middle of a stream that began with 200.
+            if isinstance(status, int) or _body(link):
+                # Errors in the middle of a stream that began with 200; OpenAI's have no status.
                 return stream_error(_body(link))
             return ProviderError(f"the model's server could not be used ({type(link).__name__})")
         # Ollama's client raises the built-in ones.
@@ -38,10 +43,13 @@ def provider_failure(error: Exception, *, of_generator: bool = False) -> Provide
 
 
 def _body(error: BaseException) -> Any:
-    """The error in a body `{"type": "error", "error": {…}}`, of which only short tokens are
-    kept."""
+    """The error in a body `{"type": "error", "error": {…}}`, or the body that is one itself; of
+    it only short tokens are kept."""
     body = getattr(error, "body", None)
-    return cast("Mapping[str, Any]", body).get("error") if isinstance(body, Mapping) else None
+    if not isinstance(body, Mapping):
+        return None
+    fields = cast("Mapping[str, Any]", body)
+    return fields.get("error", fields)
 
 
 def _of_status(status: int, error: BaseException) -> ProviderError:
@@ -52,6 +60,7 @@ def _of_status(status: int, error: BaseException) -> ProviderError:
             "the model's server asked to slow down (HTTP 429)",
             code="provider_rate_limited",
             status=status,
+            retryable=not is_out_of_quota(_body(error)),
             retry_after_s=wait,
         )
     return ProviderError(

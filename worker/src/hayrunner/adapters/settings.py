@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import UNSET, UnsetType
 
 from hayrunner.errors import UnsupportedOption
+from hayrunner.retry_policy import RetryPolicy
 from hayrunner_contracts.documents import Document
 from hayrunner_contracts.messages import ChatMessage
 from hayrunner_contracts.options import NamedTool, RunOptions, ToolChoice
@@ -66,6 +67,7 @@ class RunSettings:
     tool_concurrency: int = 1
     max_invalid_tool_call_retries: int = DEFAULT_INVALID_TOOL_CALL_RETRIES
     token_budget: int | None = None
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
     hook_names: list[str] = field(default_factory=list[str])
     then_format: dict[str, Any] | None = None
     record_content_telemetry: bool | None = None

@@ -15,8 +15,8 @@ from haystack.tools import Tool, flatten_tools_or_toolsets
 from haystack.tracing.tracer import NullSpan, Span
 
 from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.call_records import INVALID_ARGUMENTS
 from hayrunner.adapters.context import RunContext
-from hayrunner.adapters.normalize import INVALID_ARGUMENTS
 from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.telemetry import names, spans
 from hayrunner.telemetry.spans import ModelCallSpan, RunSpan, ToolCallSpan
@@ -130,7 +130,10 @@ def _live_model_span(
         except BaseException:
             # Failed, stopped or cut: what there is of the reply.
             call.replied(
-                lambda: _partial(run), model=None, finish_reason=None, usage=run.normalizer.usage
+                lambda: _partial(run),
+                model=None,
+                finish_reason=None,
+                usage=run.normalizer.told_usage,
             )
             raise
 

@@ -135,6 +135,7 @@ class ToolBatch:
             return await self._call(decided, tool, parent)
 
     async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> _Outcome:
+        await self.run_context.confirm()
         self.executed[call.id or ""] = call
         with tool_call_span(call, self.tools) as traced:
             result = await self._invoke(call, tool, parent)

@@ -18,7 +18,7 @@ from hayrunner_contracts.following import Event
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.runs import error_of
 
-__all__ = ["GRACE_S", "Asker", "Ending", "write_event"]
+__all__ = ["GRACE_S", "Asker", "Ending", "write_event", "write_wire"]
 
 GRACE_S = 5.0
 """The worker ends a run at its deadline and says so: how much longer the client waits for that."""
@@ -125,8 +125,7 @@ class Asker:
         return Approver(run, answer=self._approvals, as_json=self._as_json)
 
     async def _watch(self, on_interrupt: OnInterrupt, approver: Approver) -> ExitCode:
-        show = write_event if self._as_json else RunView(make_console()).show
-        ending = Ending()
+        view, ending = RunView(make_console()), Ending()
         with Interrupts() as interrupts:
             watching = _Watching(self._client, self._question.message_id, interrupts)
 
@@ -135,8 +134,11 @@ class Asker:
                     return await watching.interrupted(on_interrupt, as_json=self._as_json)
 
             async with contextlib.aclosing(watch(self._events(), interrupts, go_on)) as events:
-                async for event in events:
-                    show(event)
+                async for event, data in events:
+                    if self._as_json:
+                        write_wire(data)
+                    else:
+                        view.show(event)
                     ending.note(event)
                     approver.note(event)
         return ExitCode.INTERRUPTED if watching.was_interrupted else ending.exit_code
@@ -146,10 +148,24 @@ class Asker:
         timeout_s = self._question.timeout_s
         return _NO_TIMEOUT_S if timeout_s is None else timeout_s + GRACE_S
 
-    def _events(self) -> AsyncGenerator[Event, None]:
+    async def _events(self) -> AsyncGenerator[tuple[Event, bytes], None]:
+        """The events, with the bytes of the wire. A direct request's are stored nowhere, and are
+        written anew."""
         asked = self._question
-        start = self._client.ask_stream if self._direct else self._client.stream
-        return start(asked.agent, asked.prompt, timeout=self._patience_s, **asked.arguments)
+        if self._direct:
+            direct = self._client.ask_stream(
+                asked.agent, asked.prompt, timeout=self._patience_s, **asked.arguments
+            )
+            async with contextlib.aclosing(direct):
+                async for event in direct:
+                    yield event, event.raw if isinstance(event, UnknownEvent) else encode(event)
+            return
+        stored = self._client.stream_wire(
+            asked.agent, asked.prompt, timeout=self._patience_s, **asked.arguments
+        )
+        async with contextlib.aclosing(stored):
+            async for item in stored:
+                yield item
 
 
 class _Watching:
@@ -182,6 +198,11 @@ class _Watching:
 def write_event(event: Event) -> None:
     """One event as a line of JSON, as it stands on the wire."""
     _write_line(event.raw if isinstance(event, UnknownEvent) else encode(event))
+
+
+def write_wire(data: bytes) -> None:
+    """An event's bytes as a line, unchanged."""
+    _write_line(data)
 
 
 def _write_line(data: bytes) -> None:

@@ -130,7 +130,8 @@ async def _check_streams(
 ) -> bool:
     """Whether JetStream is there, and everything on it."""
     try:
-        found = await Inventory(connection.jetstream(timeout=_LOOK_S), settings, agents).take()
+        inventory = Inventory(connection.jetstream(timeout=_LOOK_S), settings, agents)
+        found = await inventory.take(patience_s=0)
     except ConfigurationError as error:
         problem, _, advice = str(error).partition(": ")
         report.add("JetStream", "problem", problem, advice)
@@ -160,6 +161,11 @@ async def _check_permissions(
         subjects.result(namespace, run_id),
         commands,
         subjects.thread(namespace, run_id),
+        *(
+            f"$O.{bucket}.{part}.{run_id}"
+            for bucket in (subjects.RUN_BLOBS_BUCKET, subjects.THREAD_BLOBS_BUCKET)
+            for part in "CM"
+        ),
         *(subjects.requests(namespace, agent) for agent in agents),
     ]
     subscribed = [commands, holds, *(subjects.ask(namespace, agent) for agent in agents)]

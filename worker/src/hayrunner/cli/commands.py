@@ -7,6 +7,7 @@ import typer
 from hayrunner.cli.ask import ask
 from hayrunner.cli.chat import chat
 from hayrunner.cli.check import check
+from hayrunner.cli.dead import dead
 from hayrunner.cli.demo import demo
 from hayrunner.cli.dev import dev
 from hayrunner.cli.exits import show_tracebacks
@@ -50,3 +51,4 @@ for command in (demo, serve, dev, init, check, ask, chat, schema):
     app.command()(command)
 app.add_typer(threads)
 app.add_typer(runs)
+app.add_typer(dead)

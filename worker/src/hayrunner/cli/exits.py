@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import typer
 
-from hayrunner.errors import ConfigurationError, HayrunnerError
+from hayrunner.errors import ConfigurationError, HayrunnerError, LossRefused
 from hayrunner_contracts.errors import (
     ClientTimeout,
     DeadlineExceeded,
@@ -78,7 +78,8 @@ def finish(work: Callable[[], ExitCode | None], *, as_json: bool = False) -> Non
         if _debugging:
             raise
         code = _code_of(error)
-        say(_line_of(error), as_json=as_json, exit_code=code)
+        for line in error.problems if isinstance(error, LossRefused) else (_line_of(error),):
+            say(line, as_json=as_json, exit_code=code)
     finally:
         while _at_end:
             _at_end.pop()()

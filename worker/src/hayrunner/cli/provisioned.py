@@ -5,9 +5,10 @@ from typing import Any
 
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.errors import NotFoundError, ServiceUnavailableError
+from nats.js.errors import NotFoundError
 
 from hayrunner.errors import ConfigurationError
+from hayrunner.serving.availability import PATIENCE_S, when_available
 from hayrunner.serving.provisioning import stream_configs
 from hayrunner.settings import Settings
 from hayrunner_contracts import subjects
@@ -28,26 +29,28 @@ class Inventory:
         streams = [str(config.name) for config in stream_configs(settings)]
         self._streams = {f"stream {name}": name for name in streams}
         self._streams[f"bucket {subjects.RUNS_BUCKET}"] = _RUNS_STREAM
+        for bucket in (subjects.RUN_BLOBS_BUCKET, subjects.THREAD_BLOBS_BUCKET):
+            self._streams[f"bucket {bucket}"] = f"OBJ_{bucket}"
         self._consumers = {
             f"consumer of {agent}": _consumer(settings.namespace, agent) for agent in agents
         }
 
-    async def take(self) -> dict[str, Any]:
+    async def take(self, *, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         """The configuration of each, None for what is missing. `ConfigurationError` where the
-        server has no JetStream or does not let this user look."""
+        server has no JetStream, no leader for so many seconds, or does not let this user look,
+        which is silence, too."""
         try:
-            found = {shown: await self._stream(name) for shown, name in self._streams.items()}
-            for shown, name in self._consumers.items():
-                found[shown] = await self._consumer(name)
-        except ServiceUnavailableError:
-            raise ConfigurationError(
-                "the server has no JetStream: start it with -js, or enable it for this account"
-            ) from None
+            return await when_available(self._look, patience_s=patience_s)
         except NatsError as error:
             raise ConfigurationError(
                 f"streams cannot be looked up ({type(error).__name__}): this user needs to "
                 "publish on $JS.API.>, and to subscribe to _INBOX.>"
             ) from error
+
+    async def _look(self) -> dict[str, Any]:
+        found = {shown: await self._stream(name) for shown, name in self._streams.items()}
+        for shown, name in self._consumers.items():
+            found[shown] = await self._consumer(name)
         return found
 
     @staticmethod

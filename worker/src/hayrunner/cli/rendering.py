@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 
 from hayrunner_contracts.events import (
+    REPLY_REJECTED,
     Data,
     Error,
     MessageEnd,
@@ -138,6 +139,8 @@ class RunView:
             case Suggestion():
                 for question in event.suggestions:
                     self._line(f"  · {question}", style="dim")
+            case Data() if event.data_type == REPLY_REJECTED:
+                self._line("-- what the model said last does not count --", style="yellow")
             case Data():
                 self._line(f"  {event.data_type}: {_shortened(_as_text(event.data))}", style="dim")
             case _:

@@ -88,10 +88,14 @@ class ReplyAssembler:
         if not (self.done or self.complete):
             raise ProviderError("the provider's stream ended in the middle of a reply")
         chunks = [] if self.complete else self._closing("stop")
-        if self._usage is not None:
-            meta = {"model": self._model, "usage": self._usage}
-            chunks.append(StreamingChunk("", meta, self._info))
-        return chunks
+        return [*chunks, *self.usage()]
+
+    def usage(self) -> list[StreamingChunk]:
+        """A chunk with the usage, if the provider has told it."""
+        if self._usage is None:
+            return []
+        meta = {"model": self._model, "usage": self._usage}
+        return [StreamingChunk("", meta, self._info)]
 
     def reply(self) -> ChatMessage:
         """The whole reply, its meta keyed like that of Haystack's own generators."""

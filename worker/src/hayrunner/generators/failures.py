@@ -13,12 +13,13 @@ import msgspec
 
 from hayrunner.errors import ProviderError
 
-__all__ = ["RETRYABLE_STATUSES", "http_error", "retry_after_s", "stream_error"]
+__all__ = ["RETRYABLE_STATUSES", "http_error", "is_out_of_quota", "retry_after_s", "stream_error"]
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429, *range(500, 600)})
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _RATE_LIMIT_TOKENS = frozenset({"429", "rate_limit_exceeded", "rate_limit_error", "rate_limit"})
+_OUT_OF_QUOTA = "insufficient_quota"
 _PERMANENT_TOKENS = frozenset(
     {
         "400",
@@ -28,8 +29,7 @@ _PERMANENT_TOKENS = frozenset(
         "authentication_error",
         "content_filter",
         "context_length_exceeded",
-        "invalid_api_key",
-        "invalid_request_error",
+        _OUT_OF_QUOTA,
         "not_found_error",
         "permission_error",
     }
@@ -48,8 +48,7 @@ def http_error(status: int, headers: Mapping[str, str], body: bytes) -> Provider
         f"the provider answered {status}{_in_brackets(tokens)}",
         code="provider_rate_limited" if status == 429 else "provider_error",
         status=status,
-        # An empty account answers 429 too; waiting does not fill it.
-        retryable=status in RETRYABLE_STATUSES and "insufficient_quota" not in tokens,
+        retryable=status in RETRYABLE_STATUSES and not is_out_of_quota(error),
         retry_after_s=retry_after_s(headers.get("Retry-After")),
     )
 
@@ -60,8 +59,18 @@ def stream_error(error: object) -> ProviderError:
     return ProviderError(
         f"the provider broke its reply off with an error{_in_brackets(tokens)}",
         code="provider_rate_limited" if _RATE_LIMIT_TOKENS & set(tokens) else "provider_error",
-        retryable=not _PERMANENT_TOKENS & set(tokens),
+        retryable=not any(token in _PERMANENT_TOKENS or _is_refusal(token) for token in tokens),
     )
+
+
+def is_out_of_quota(error: object) -> bool:
+    """Whether the account is empty: that is told by 429 too, and no wait fills it."""
+    return _OUT_OF_QUOTA in _tokens(error)
+
+
+def _is_refusal(token: str) -> bool:
+    # invalid_prompt, invalid_image_format, and whatever else the Responses API will call so.
+    return token.startswith("invalid_")
 
 
 def retry_after_s(value: str | None) -> float | None:

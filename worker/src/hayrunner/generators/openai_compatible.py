@@ -72,10 +72,12 @@ class OpenAICompatibleChatGenerator:
         first_byte_timeout_s: float | None = 120.0,
         idle_timeout_s: float | None = 60.0,
         total_timeout_s: float | None = 600.0,
-        max_retries: int = 2,
+        max_retries: int = 0,
     ) -> None:
         """`api_key` None or unset sends no authorization, as local servers like it;
         `api_base_url` None is OpenAI's own. Times are seconds, see `transport.Limits`.
+        `max_retries` are for where nobody else tries again, such as a pipeline: an agent does,
+        and the two multiply.
         """
         self.model = model
         self.api_key = api_key
@@ -280,11 +282,17 @@ async def _receive(answer: Answer, assembler: ReplyAssembler, consumer: _Consume
     Some servers answer a request for a stream with one JSON object. Its first byte tells, a
     content type may be wrong: no event stream begins with a brace.
     """
-    if answer.first.lstrip()[:1] == b"{":
-        await consumer.emit(assembler.feed_whole(await _whole_body(answer)))
-    else:
-        await _receive_events(answer, assembler, consumer)
-    await consumer.emit(assembler.finish())
+    try:
+        if answer.first.lstrip()[:1] == b"{":
+            await consumer.emit(assembler.feed_whole(await _whole_body(answer)))
+        else:
+            await _receive_events(answer, assembler, consumer)
+        last = assembler.finish()
+    except ProviderError:
+        # A reply that broke off has its price, too, where the server counts as it goes.
+        await consumer.emit(assembler.usage())
+        raise
+    await consumer.emit(last)
 
 
 async def _receive_events(answer: Answer, assembler: ReplyAssembler, consumer: _Consumer) -> None:

@@ -41,7 +41,7 @@ class Limits:
     first_byte_timeout_s: float | None = 120.0
     idle_timeout_s: float | None = 60.0
     total_timeout_s: float | None = 600.0
-    max_retries: int = 2
+    max_retries: int = 0
 
 
 class Answer:

@@ -49,7 +49,7 @@ class Admission:
                 await delivery.nak(_AGAIN_S)
                 return None
             while True:
-                found = await self.claims.find(message_id)
+                found = await self.claims.find_patiently(message_id)
                 if found is None:
                     claim = await self.claims.create(
                         message_id,
@@ -111,4 +111,6 @@ class Admission:
             attempt=claim.attempt,
             handed_back=record.status == "waiting",
         )
-        return Admitted(claim=claim, out_of_attempts=record.counted_attempts >= self.max_attempts)
+        # A run whose outcome is known has nothing left to be tried.
+        spent = record.counted_attempts >= self.max_attempts and record.outcome is None
+        return Admitted(claim=claim, out_of_attempts=spent)

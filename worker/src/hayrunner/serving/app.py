@@ -149,7 +149,7 @@ class Worker:
         agents = len(self.registry.names())
         if agents > self.settings.concurrency:
             _log.warning(
-                "fewer slots than agents: idle agents take turns, and requests wait for theirs",
+                "fewer slots than agents: idle agents take turns",
                 agents=agents,
                 concurrency=self.settings.concurrency,
             )
@@ -201,7 +201,13 @@ class Worker:
         nc = await self._broker.connect()
         self._link.bind(nc)
         self._spawn(self._link.watch(), "watch connection")
-        bus = Bus(nc=nc, js=nc.jetstream(), link=self._link, namespace=self.settings.namespace)
+        bus = Bus(
+            nc=nc,
+            js=nc.jetstream(),
+            link=self._link,
+            namespace=self.settings.namespace,
+            max_blob_bytes=self.settings.max_blob_bytes,
+        )
         await provisioned(bus, self.settings, self.registry)
         self._parts = await build_parts(
             bus, self.settings, self.registry, self.metrics, publisher=self._publisher
@@ -217,6 +223,8 @@ class Worker:
     async def _after_broker(self) -> None:
         """Subscribers are there: make sure that the server knows, then take requests."""
         assert self._parts is not None
+        # Twice: the client's PING overtakes what it has buffered, and the second cannot.
+        await self._parts.bus.nc.flush()
         await self._parts.bus.nc.flush()
         self._spawn(self._parts.heartbeat.run(), "heartbeat")
         self._spawn(self._parts.sweeper.run(), "sweeper")

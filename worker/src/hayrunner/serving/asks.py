@@ -13,13 +13,14 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from hayrunner.adapters.outcome import RunOutcome
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.commands import CommandInbox
 from hayrunner.serving.drive import Drive, FrameSink, Stopper
 from hayrunner.serving.failures import failed, failure
 from hayrunner.serving.holdings import Holdings
 from hayrunner.serving.publisher import EventPublisher
-from hayrunner.serving.results import RunFacts, fit, make_result, result_limit
+from hayrunner.serving.results import RunFacts, carried, make_result
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.serving.slots import Slots
 from hayrunner.telemetry.bus import attempt_span, note_attempt_end
@@ -30,7 +31,6 @@ from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
     deadline_of,
-    decode_request,
     peek_message_id,
 )
 from hayrunner_contracts.errors import RunError, RunFailure
@@ -41,6 +41,9 @@ from hayrunner_contracts.requests import RunMode, RunRequest
 __all__ = ["Asks"]
 
 _log = get_logger(__name__)
+
+_BLOB_PATIENCE_S = 10.0
+_NOT_READ = "the request's content could not be read just now; try again"
 
 
 class _Nowhere:
@@ -59,6 +62,7 @@ class Asks:
     slots: Slots
     holdings: Holdings
     metrics: Metrics
+    blobs: Blobs
     limits: RequestLimits = field(default_factory=RequestLimits)
     draining: bool = False
     _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
@@ -88,7 +92,7 @@ class Asks:
     async def _answer(self, message: Msg, agent: str) -> None:
         taken = False
         try:
-            if self.draining or not self.slots.try_run():
+            if self.draining or not self.slots.try_run(agent):
                 await self._refuse(message, agent, failure("overloaded"))
                 return
             taken = True
@@ -104,18 +108,26 @@ class Asks:
             await self._refuse(message, agent, cause)
         finally:
             if taken:
-                self.slots.leave()
+                self.slots.leave(agent)
 
     async def _run(self, message: Msg, agent: str) -> None:
         requested_at = time.time()
         try:
-            request = decode_request(message.data, limits=self.limits)
+            request = await self.blobs.decode_request(
+                message.data, message.headers, limits=self.limits
+            )
         except RunError as error:
             await self._refuse(message, agent, error.to_wire())
             return
+        except NatsError:
+            # The request itself came: whoever sent it has a word to wait for.
+            await self._refuse(message, agent, failure("storage_error", _NOT_READ))
+            return
         message_id = request.message_id or new_message_id()
         facts = _facts(request, agent, message_id, requested_at)
-        publisher = EventPublisher(self.bus.nc, self.bus.link, message.reply)
+        publisher = EventPublisher(
+            self.bus.nc, self.bus.link, message.reply, blobs=self.blobs.of(message_id)
+        )
         streams = request.mode == "stream"
         # A run whose events go nowhere cannot tell anybody that it waits for a decision.
         stopper = Stopper(attended=streams)
@@ -186,8 +198,8 @@ class Asks:
             await publisher.flush()
         else:
             result = make_result(facts, outcome, last_seq=0)
-            _, data = fit(result, result_limit(self.bus))
-            await self.bus.nc.publish(message.reply, data)
+            _, data, more = await carried(self.bus, result, patience_s=_BLOB_PATIENCE_S)
+            await self.bus.nc.publish(message.reply, data, headers=more or None)
         code = None if outcome.error is None else outcome.error.code
         self.metrics.run_ended(facts.agent, outcome=outcome.status, error_code=code)
         note_attempt_end(outcome.status, code)

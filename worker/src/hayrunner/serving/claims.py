@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from nats.errors import Error as NatsError
@@ -33,6 +33,7 @@ __all__ = [
     "ClaimRecord",
     "ClaimStatus",
     "Claims",
+    "KeptResult",
     "KeptStep",
     "Parked",
     "is_final",
@@ -42,6 +43,8 @@ ClaimStatus = Literal["running", "waiting", "finishing", "completed", "failed", 
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MOST_S = 1.0
+# Longer than a cluster takes to elect a leader, which is up to ten seconds.
+_TAKE_PATIENCE_S = 15.0
 
 
 # `Raw | None` cannot be decoded.
@@ -54,6 +57,14 @@ class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     seq: int
     step: int
+    data: msgspec.Raw = _NOTHING
+    blob: str | None = None
+
+
+class KeptResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result that the run is going to have, whichever worker writes it: its bytes, or the
+    name of the object that has them."""
+
     data: msgspec.Raw = _NOTHING
     blob: str | None = None
 
@@ -86,9 +97,14 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     requested_at: float = 0.0
     last_seq: int = 0
     kept: KeptStep | None = None
+    outcome: KeptResult | None = None
     parked: Parked | None = None
     trace: str | None = None
 
+
+_NO_MORE: dict[str, Any] = {"kept": None, "outcome": None, "parked": None}
+"""What a record of a run that is over has no use for."""
+T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(ClaimRecord)
@@ -141,6 +157,10 @@ class Claims:
             return None
         return _DECODER.decode(entry.value or b""), int(entry.revision or 0)
 
+    async def find_patiently(self, message_id: str) -> tuple[ClaimRecord, int] | None:
+        """`find`, tried for as long as a cluster takes to elect a leader."""
+        return await _until(lambda: self.find(message_id), _TAKE_PATIENCE_S)
+
     async def create(
         self, message_id: str, *, agent: str, sequence: int, requested_at: float
     ) -> Claim | None:
@@ -182,9 +202,16 @@ class Claims:
         return await self._take(message_id, record, revision=revision) is not None
 
     async def still_held(self, claim: Claim) -> bool:
-        """Whether the record is still as this worker last wrote it."""
+        """Whether nobody took the run over.
+
+        Not by the revision: a write of this worker's own may be stored whose answer is still on
+        its way, or was lost. Every takeover counts an attempt.
+        """
         found = await self.find(claim.message_id)
-        return found is not None and found[1] == claim.revision
+        if found is None:
+            return False
+        record = found[0]
+        return (record.worker, record.attempt) == (claim.record.worker, claim.record.attempt)
 
     async def keep(self, claim: Claim, step: KeptStep, *, patience_s: float) -> None:
         """The run's checkpoint from now on; `ClaimLost` where the run is another worker's."""
@@ -197,15 +224,15 @@ class Claims:
             claim, "waiting", patience_s=patience_s, parked=parked, counted_attempts=counted
         )
 
-    async def finishing(self, claim: Claim, *, patience_s: float) -> None:
-        """The run has an outcome and this worker writes it; `ClaimLost` where it may not."""
-        await self._move(claim, "finishing", patience_s=patience_s)
+    async def finishing(self, claim: Claim, outcome: KeptResult, *, patience_s: float) -> None:
+        """The run has this outcome, and this worker writes it; `ClaimLost` where it may not."""
+        await self._move(claim, "finishing", patience_s=patience_s, outcome=outcome)
 
     async def close(
         self, claim: Claim, status: RunStatus, *, last_seq: int, patience_s: float
     ) -> None:
         """The result and the last event are stored."""
-        await self._move(claim, status, patience_s=patience_s, last_seq=last_seq, kept=None)
+        await self._move(claim, status, patience_s=patience_s, last_seq=last_seq, **_NO_MORE)
 
     async def hand_back(self, claim: Claim, *, patience_s: float) -> None:
         """This worker goes away: the next one may start at once, and this try is not counted."""
@@ -229,8 +256,12 @@ class Claims:
 
     async def _take(self, message_id: str, record: ClaimRecord, *, revision: int) -> Claim | None:
         key = subjects.claim_key(self._namespace, message_id)
+        data = _ENCODER.encode(record)
         try:
-            written = await self._write(key, _ENCODER.encode(record), revision)
+            # Tried again here, with the same bytes: a record that a lost answer left behind would
+            # look like another attempt's, and a request that is put back while the cluster has no
+            # leader comes again only after `ack_wait`.
+            written = await _until(lambda: self._write(key, data, revision), _TAKE_PATIENCE_S)
         except ClaimLost:
             return None
         return Claim(key=key, message_id=message_id, record=record, revision=written)
@@ -248,7 +279,7 @@ class Claims:
             raise ClaimLost from None
 
 
-async def _until(write: Callable[[], Awaitable[int]], patience_s: float) -> int:
+async def _until(write: Callable[[], Awaitable[T]], patience_s: float) -> T:
     """Try until it works or `patience_s` seconds are over."""
     end = time.monotonic() + patience_s
     wait = _RETRY_FIRST_S

@@ -10,7 +10,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.stored import StoredMessage, count_of, messages_of
+from hayrunner.serving.stored import StoredMessage, all_of
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import decode_command
@@ -21,7 +21,7 @@ __all__ = ["CommandInbox"]
 
 _log = get_logger(__name__)
 
-_REPLICA_WAITS_S = (0.0, 0.02, 0.1, 0.3)
+_AGAIN_S = 0.5
 # As many as the stream keeps for one run.
 _IDS_KEPT = 1_000
 
@@ -50,15 +50,21 @@ class CommandInbox:
         self.seen = 0
         """How many commands came, each counted once."""
         self._taken: dict[str, None] = {}
+        self._without_id: Counter[bytes] = Counter()
         self._live_meanwhile: list[Msg] | None = None
         self._subscription: Subscription | None = None
+        self._reads_again = False
+        self._reading: asyncio.Task[None] | None = None
 
     async def open(self, *, read_stored: bool) -> None:
-        """Subscribe, then act on what was sent before: in this order nothing falls between."""
+        """Subscribe, then act on what was sent before: in this order nothing falls between. What
+        is sent while the connection is away is read when it is back."""
         self._live_meanwhile = [] if read_stored else None
         self._subscription = await self._bus.nc.subscribe(self._subject, cb=self._live)
         if not read_stored:
             return
+        self._reads_again = True
+        self._bus.link.when_back(self._look_again)
         stored = await self._stored()
         for message in stored:
             self._take(message.data, message.headers)
@@ -72,19 +78,37 @@ class CommandInbox:
             else:
                 self._take(message.data, message.headers or {})
 
-    async def _stored(self) -> list[StoredMessage]:
-        # The leader knows how many there are; what is read may come from a replica behind it.
-        wanted = await count_of(self._bus.js, subjects.RUN_COMMANDS, self._subject)
-        found: list[StoredMessage] = []
-        for wait in _REPLICA_WAITS_S if wanted else ():
-            await asyncio.sleep(wait)
-            stored = messages_of(self._bus.nc, subjects.RUN_COMMANDS, self._subject)
-            found = [message async for message in stored]
-            if len(found) >= wanted:
+    async def _look_again(self) -> None:
+        """Commands that were sent during an outage were not heard."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._take_missed(), name="read commands")
+
+    async def _take_missed(self) -> None:
+        """What is heard meanwhile is acted on at once: a cancel does not wait for the store."""
+        while True:
+            try:
+                stored = await self._stored()
+            except NatsError:
+                await asyncio.sleep(_AGAIN_S)
+            else:
                 break
-        return found
+        found: Counter[bytes] = Counter()
+        taken = self._without_id.copy()
+        for message in stored:
+            found[message.data] += 1
+            if headers.MSG_ID in message.headers or found[message.data] > taken[message.data]:
+                self._take(message.data, message.headers)
+
+    async def _stored(self) -> list[StoredMessage]:
+        bus = self._bus
+        return await all_of(bus.nc, bus.js, subjects.RUN_COMMANDS, self._subject)
 
     async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._reads_again:
+            self._reads_again = False
+            self._bus.link.no_longer_when_back(self._look_again)
         if self._subscription is not None:
             try:
                 await self._subscription.unsubscribe()
@@ -106,6 +130,8 @@ class CommandInbox:
             if len(self._taken) >= _IDS_KEPT:
                 del self._taken[next(iter(self._taken))]
             self._taken[command_id] = None
+        else:
+            self._without_id[data] += 1
         self.seen += 1
         try:
             command: RunCommand = decode_command(data)

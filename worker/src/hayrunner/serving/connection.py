@@ -24,7 +24,11 @@ __all__ = ["Link", "abort_transport", "make_broker", "shown_servers"]
 
 _log = get_logger(__name__)
 
-_PING_INTERVAL_S = 10
+# A server that is there and answers nothing is left after three pings: well before the runs held
+# here are given to others, where that is to be had.
+_PINGS_PER_ACK_WAIT = 6
+_PING_INTERVAL_MOST_S = 10.0
+_PING_INTERVAL_LEAST_S = 1.0
 _FLUSH_TIMEOUT_S = 2.0
 # The default of 2 s would make a worker the last to come back after a server restart, when
 # another one asks whether it still holds its runs.
@@ -44,11 +48,6 @@ class Link:
         """When it connected last, on the monotonic clock."""
         self.outages = 0
         """How often it was lost and came back, or is away now."""
-        self.beat_at = 0.0
-        """When this process was last seen alive by its heartbeat, on the monotonic clock; 0
-        where nothing looks."""
-        self.beat_limit_s = float("inf")
-        """How long ago that may be before others may have been given its runs."""
         self._closing = False
         self._told: dict[str, float] = {}
         self._client: Client | None = None
@@ -64,15 +63,13 @@ class Link:
     def up(self) -> bool:
         return self._client is not None and self._client.is_connected
 
-    @property
-    def stalled(self) -> bool:
-        """Whether this process stood still for so long that its runs may be others' by now, and
-        its heartbeat has not found out yet."""
-        return time.monotonic() - self.beat_at > self.beat_limit_s
-
     def when_back(self, call: Callable[[], Awaitable[None]]) -> None:
         """Call this after every reconnect."""
         self._back.append(call)
+
+    def no_longer_when_back(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Whatever was to be done after a reconnect is over."""
+        self._back.remove(call)
 
     def expect_close(self) -> None:
         """From now on, a closed connection is no failure."""
@@ -90,7 +87,7 @@ class Link:
         self._returning = asyncio.create_task(self._call_back(), name="back at NATS")
 
     async def _call_back(self) -> None:
-        for call in self._back:
+        for call in list(self._back):
             await call()
 
     async def on_closed(self) -> None:
@@ -105,11 +102,6 @@ class Link:
         if not self._closing and now - self._told.get(kind, -_TOLD_AGAIN_S) >= _TOLD_AGAIN_S:
             self._told[kind] = now
             _log.warning("NATS reported an error", error_type=kind)
-
-    def suspect(self) -> None:
-        """Something happened that is like an outage (a blocked loop): whoever asks after one
-        whether it may go on, asks now."""
-        self.outages += 1
 
     async def watch(self) -> None:
         """Abort a transport that closes without end.
@@ -148,7 +140,7 @@ def make_broker(settings: Settings, link: Link) -> NatsBroker:
         max_reconnect_attempts=-1,
         reconnect_time_wait=_RECONNECT_WAIT_S,  # pyright: ignore[reportArgumentType]
         connect_timeout=3,
-        ping_interval=_PING_INTERVAL_S,
+        ping_interval=_ping_interval_s(settings),  # pyright: ignore[reportArgumentType]
         max_outstanding_pings=2,
         flush_timeout=_FLUSH_TIMEOUT_S,
         pending_size=_PENDING_BYTES,
@@ -160,6 +152,11 @@ def make_broker(settings: Settings, link: Link) -> NatsBroker:
         closed_cb=link.on_closed,
         logger=None,
     )
+
+
+def _ping_interval_s(settings: Settings) -> float:
+    wanted = settings.ack_wait_s / _PINGS_PER_ACK_WAIT
+    return min(_PING_INTERVAL_MOST_S, max(_PING_INTERVAL_LEAST_S, wanted))
 
 
 def shown_servers(settings: Settings) -> str:

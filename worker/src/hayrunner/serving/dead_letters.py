@@ -13,7 +13,7 @@ __all__ = ["DeadLetters"]
 _log = get_logger(__name__)
 
 _PATIENCE_S = 10.0
-_HEADER_ROOM = 512
+_HEADER_ROOM = 1024
 
 
 class DeadLetters:
@@ -32,6 +32,7 @@ class DeadLetters:
         data: bytes,
         original_headers: dict[str, str],
         reason: str,
+        message_id: str,
     ) -> None:
         """Store a request with the error code it was given up with; once per request.
 
@@ -47,6 +48,8 @@ class DeadLetters:
             headers.MSG_ID: f"dead.{subjects.AGENT_REQUESTS}.{sequence}",
             headers.DEAD_REASON: reason,
             headers.ORIGINAL_SUBJECT: subject,
+            headers.DEAD_SIZE: str(len(data)),
+            headers.MESSAGE_ID: message_id,
         }
         # A message whose body and headers are over the server's limit closes the connection.
         room = self._bus.nc.max_payload - _HEADER_ROOM - sum(map(len, added.values()))

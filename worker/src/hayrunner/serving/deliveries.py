@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
@@ -17,6 +18,7 @@ _log = get_logger(__name__)
 _ACK_TRIES = 5
 _ACK_TIMEOUT_S = 2.0
 _BEATS_PER_ACK_WAIT = 4
+_IN_PROGRESS = b"+WPI"
 
 
 class Delivery:
@@ -37,6 +39,7 @@ class Delivery:
         sequence: int,
         requested_at: float,
         times_delivered: int,
+        nc: Client | None = None,
     ) -> None:
         self.agent = agent
         self.subject = subject
@@ -46,11 +49,16 @@ class Delivery:
         self.requested_at = requested_at
         self.times_delivered = times_delivered
         self.settled = False
+        self.lease_s = float("inf")
+        """How long after `confirmed_at` nobody else can have been given the request."""
+        self.confirmed_at = time.monotonic()
+        """When the server was last known to count it as this worker's, on the monotonic clock."""
         self._message = message
+        self._nc = nc
 
     @classmethod
-    def of(cls, message: Msg, *, agent: str) -> "Delivery":
-        """A message that was pulled."""
+    def of(cls, message: Msg, *, agent: str, nc: Client | None = None) -> "Delivery":
+        """A message that was pulled, over the connection `nc`."""
         metadata = message.metadata
         return cls(
             message,
@@ -61,11 +69,13 @@ class Delivery:
             sequence=metadata.sequence.stream,
             requested_at=metadata.timestamp.timestamp(),
             times_delivered=metadata.num_delivered,
+            nc=nc,
         )
 
     def adopt(self, newer: "Delivery") -> None:
         """The same request came again, to the worker that is running it: go on with that."""
         self._message = newer._message
+        self.confirmed_at = newer.confirmed_at
         self.times_delivered = newer.times_delivered
         newer.settled = True
 
@@ -97,9 +107,24 @@ class Delivery:
             # Without it, the request comes back when its ack deadline is over.
             _log.warning("a nak was not sent", agent=self.agent, sequence=self.sequence)
 
-    async def in_progress(self) -> None:
-        if self._message is not None:
-            await self._message.in_progress()
+    @property
+    def overdue(self) -> bool:
+        """Whether another worker may have been given the request by now: this process stood
+        still, or the server it is connected to has lost the others."""
+        return time.monotonic() - self.confirmed_at > self.lease_s
+
+    def confirm(self) -> None:
+        """The request is known to be this worker's just now."""
+        self.confirmed_at = time.monotonic()
+
+    async def in_progress(self, timeout_s: float) -> None:
+        """Extend the ack deadline, confirmed by the server. `nats.errors.Error` where it is not
+        within `timeout_s`."""
+        if self._message is None or self._nc is None:
+            return
+        sent_at = time.monotonic()
+        await self._nc.request(self._message.reply, _IN_PROGRESS, timeout=timeout_s)
+        self.confirmed_at = sent_at
 
 
 class Heartbeat:
@@ -124,8 +149,10 @@ class Heartbeat:
         self._on_miss = on_miss
         self._on_overdue = on_overdue
         self._held: set[Delivery] = set()
+        self._looking: asyncio.Future[None] | None = None
 
     def hold(self, delivery: Delivery) -> None:
+        delivery.lease_s = self._ack_wait - self._interval
         self._held.add(delivery)
 
     def let_go(self, delivery: Delivery) -> None:
@@ -138,30 +165,34 @@ class Heartbeat:
     async def beat(self) -> None:
         """One heartbeat for each; nothing while the connection is away, so that no stale ones
         queue up in its buffer."""
-        for delivery in list(self._held):
-            if not self._link.up:
+        if not self._link.up:
+            for _ in self._held:
                 self._on_miss()
-                return
-            if not delivery.settled:
-                try:
-                    await delivery.in_progress()
-                except NatsError:
-                    self._on_miss()
+            return
+        await asyncio.gather(*(self._beat(delivery) for delivery in list(self._held)))
+
+    async def _beat(self, delivery: Delivery) -> None:
+        if delivery.settled:
+            return
+        try:
+            await delivery.in_progress(self._interval)
+        except NatsError:
+            self._on_miss()
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        link, last = self._link, time.monotonic()
-        overdue_s = self._ack_wait - self._interval
-        link.beat_at, link.beat_limit_s = last, overdue_s
+        last = time.monotonic()
         while True:
             await asyncio.sleep(max(0.0, last + self._interval - time.monotonic()))
             now = time.monotonic()
             if now - last > 2 * self._interval:
                 self._on_miss()
-            if now - last > overdue_s:
-                # Others may have been given our runs. Say nothing more before that is known.
-                link.suspect()
-                link.beat_at = now
-                await self._on_overdue()
-            last = link.beat_at = now
+            if now - last > self._ack_wait - self._interval:
+                self._look_what_is_lost()
+            last = now
             await self.beat()
+
+    def _look_what_is_lost(self) -> None:
+        """Others may have been given our runs: end those that are theirs."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._on_overdue())

@@ -8,11 +8,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from hayrunner.adapters.outcome import EventSink, RunOutcome, RunParked, StepStore, StopCode
 from hayrunner.serving.failures import failed, failure, failure_of
 from hayrunner.serving.served import RunSession, ServedAgent
 from hayrunner_contracts.commands import COMMAND_REFUSED, SAID, RunCommand
+from hayrunner_contracts.errors import RunError
 from hayrunner_contracts.events import Data, Error, MessageEnd, StreamEvent, ToolApprovalRequest
 from hayrunner_contracts.requests import RunRequest
 
@@ -81,13 +85,19 @@ class FrameSink:
         self._told = False
 
     async def emit(self, event: StreamEvent) -> None:
+        before = self._told, self._ended
         if isinstance(event, Error):
             self._told = True
         elif isinstance(event, MessageEnd):
             self._ended = True
         elif not self._whole and not _concerns_commands(event):
             return
-        await self._sink.emit(event)
+        try:
+            await self._sink.emit(event)
+        except RunError:
+            # An event before this one could not be published, and this one was not taken.
+            self._told, self._ended = before
+            raise
 
     def straight(self) -> Callable[[StreamEvent], Awaitable[None]]:
         """Where text goes, which has no part in the frame."""
@@ -157,7 +167,10 @@ class Drive:
             return stopper.outcome()
         try:
             session = self.agent.open_session(
-                self.request, message_id=self.message_id, sink=sink, agent_name=self.agent_name
+                _with_moment(self.request, self.deadline),
+                message_id=self.message_id,
+                sink=sink,
+                agent_name=self.agent_name,
             )
             if self.steps is not None:
                 session.durable(self.steps)
@@ -169,6 +182,14 @@ class Drive:
         # told. Cancellation is no `Exception` and passes.
         except Exception as error:
             return failed(failure_of(error))
+
+
+def _with_moment(request: RunRequest, deadline: float | None) -> RunRequest:
+    """The request with its `timeout_s`, which counts from when it was sent, as a moment."""
+    if deadline is None or request.timeout_s is None:
+        return request
+    moment = datetime.fromtimestamp(deadline, UTC).isoformat()
+    return replace(request, timeout_s=None, deadline=moment)
 
 
 async def _run_within(session: RunSession, stopper: Stopper) -> RunOutcome:

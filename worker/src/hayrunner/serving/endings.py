@@ -1,28 +1,36 @@
 """The end of a durable run: exactly one terminal write, in an order that survives a crash.
 
-1. the claim goes to `finishing`, by the revision this worker holds: the fence;
-2. the stream is shown to hold every event;
+1. the stream is shown to hold every event;
+2. the claim goes to `finishing`, by the revision this worker holds: the fence. It has the result
+   with it, so that whoever has the run from here on writes the same one;
 3. the result is stored, once;
-4. `stream_end` is stored;
+4. `stream_end` is stored, as the next event after those that were seen;
 5. the claim is closed, and the request acked.
 
-A worker that takes over later sees by what is stored how far the last one came: with a result,
-only what is missing of 4 and 5 is done; without, the run starts over.
+A worker that takes over in between does what is missing of 3 to 5, and runs nothing.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import msgspec
 
 from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.serving.bus import Bus
-from hayrunner.serving.claims import Claim, Claims
-from hayrunner.serving.results import RunFacts, make_result, store_result
-from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
-from hayrunner_contracts import subjects
+from hayrunner.serving.claims import Claim, Claims, KeptResult
+from hayrunner.serving.results import RunFacts, make_result, store_result, stored_result
+from hayrunner.serving.run_events import RunPublisher
+from hayrunner.serving.steps import INLINE_BYTES, StepBlobs
+from hayrunner.telemetry.logs import cause_of, get_logger
+from hayrunner_contracts.codec import decode_result, encode
+from hayrunner_contracts.errors import PayloadTooLarge, StorageFailed
 from hayrunner_contracts.results import RunResult
 
-__all__ = ["PATIENCE_S", "complete_stored", "uninterrupted", "write_end"]
+__all__ = ["PATIENCE_S", "Endings", "uninterrupted"]
+
+_log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -30,38 +38,62 @@ PATIENCE_S = 600.0
 """How long an end is tried while NATS is away; given up, the request comes again."""
 
 
-async def write_end(
-    bus: Bus,
-    claims: Claims,
-    claim: Claim,
-    publisher: RunPublisher,
-    facts: RunFacts,
-    outcome: RunOutcome,
-) -> RunResult:
-    """Steps 1 to 5 without the ack. `ClaimLost` where another worker has the run by now,
+@dataclass(frozen=True, kw_only=True)
+class Endings:
+    """How runs of one worker end. All of it: `ClaimLost` where another worker has the run by now,
     `nats.errors.Error` where NATS stays away."""
-    await claims.finishing(claim, patience_s=PATIENCE_S)
-    await publisher.verify(patience_s=PATIENCE_S)
-    wanted = make_result(facts, outcome, last_seq=publisher.last_seq + 1)
-    result = await store_result(bus, wanted, patience_s=PATIENCE_S)
-    await publisher.end(patience_s=PATIENCE_S)
-    await claims.close(claim, result.status, last_seq=publisher.last_seq, patience_s=PATIENCE_S)
-    return result
 
+    bus: Bus
+    claims: Claims
+    blobs: StepBlobs
 
-async def complete_stored(
-    bus: Bus,
-    claims: Claims,
-    claim: Claim,
-    publisher_for: Callable[[StoredRun], RunPublisher],
-    result: RunResult,
-) -> None:
-    """Finish what a worker left that died between storing the result and closing the claim."""
-    subject = subjects.events(bus.namespace, claim.message_id)
-    stored = await read_stored_run(bus.nc, bus.js, subject)
-    if stored is not None and not stored.ended:
-        await publisher_for(stored).end(patience_s=PATIENCE_S)
-    await claims.close(claim, result.status, last_seq=result.last_seq, patience_s=PATIENCE_S)
+    async def write(
+        self, claim: Claim, publisher: RunPublisher, facts: RunFacts, outcome: RunOutcome
+    ) -> RunResult:
+        """Steps 1 to 5 without the ack."""
+        try:
+            await publisher.verify(patience_s=PATIENCE_S)
+        except (PayloadTooLarge, StorageFailed) as error:
+            # An event had to be left out, and the run was over before it could be told.
+            outcome = replace(outcome, status="failed", answer=None, error=error.to_wire())
+            await publisher.verify(patience_s=PATIENCE_S)
+        result = make_result(facts, outcome, last_seq=publisher.last_seq + 1)
+        kept = await self._kept(claim, result)
+        await self.claims.finishing(claim, kept, patience_s=PATIENCE_S)
+        return await self.complete(claim, publisher, result)
+
+    async def found(self, claim: Claim) -> RunResult | None:
+        """The result that an earlier attempt has come to, None where there is none."""
+        kept = claim.record.outcome
+        if kept is None:
+            return await stored_result(self.bus, claim.message_id)
+        if kept.blob is None:
+            return decode_result(bytes(kept.data))
+        try:
+            return decode_result(await self.blobs.get(kept.blob))
+        except StorageFailed as error:
+            _log.warning("an outcome is gone; the run goes on instead", **cause_of(error))
+            return None
+
+    async def complete(
+        self, claim: Claim, publisher: RunPublisher | None, result: RunResult
+    ) -> RunResult:
+        """Steps 3 to 5; `publisher` None where `stream_end` is stored, or nothing ever was."""
+        result = await store_result(self.bus, result, patience_s=PATIENCE_S)
+        if publisher is not None:
+            await publisher.end(patience_s=PATIENCE_S)
+        await self.claims.close(
+            claim, result.status, last_seq=result.last_seq, patience_s=PATIENCE_S
+        )
+        return result
+
+    async def _kept(self, claim: Claim, result: RunResult) -> KeptResult:
+        data = encode(result)
+        if len(data) <= INLINE_BYTES:
+            return KeptResult(data=msgspec.Raw(data))
+        name = f"{claim.key}.outcome.{claim.attempt}"
+        await self.blobs.put(name, data, patience_s=PATIENCE_S)
+        return KeptResult(blob=name)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T], then: Callable[[], Awaitable[Any]]) -> T:

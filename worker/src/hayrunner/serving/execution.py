@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from nats.errors import Error as NatsError
 
 from hayrunner.adapters.outcome import RunOutcome, RunParked
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claim, ClaimLost, Claims, is_final
 from hayrunner.serving.commands import CommandInbox
 from hayrunner.serving.deliveries import Delivery
 from hayrunner.serving.drive import Drive, FrameSink, Stopper
-from hayrunner.serving.endings import complete_stored, uninterrupted, write_end
+from hayrunner.serving.endings import Endings, uninterrupted
 from hayrunner.serving.holdings import HeldRun, Holdings
 from hayrunner.serving.parking import Parking
-from hayrunner.serving.results import RunFacts, stored_result
+from hayrunner.serving.results import RunFacts
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
 from hayrunner.serving.steps import RunSteps, StepBlobs, kept_bytes
 from hayrunner.telemetry.bus import note_attempt_end, note_attempt_parked
@@ -44,6 +45,7 @@ class Execution:
     holdings: Holdings
     metrics: Metrics
     parking: Parking
+    endings: Endings
     blobs: StepBlobs
     park_after_s: float
     publisher: PublisherFactory = field(default=RunPublisher)
@@ -99,9 +101,9 @@ class Execution:
     ) -> None:
         stored = found = None
         if held.claim.attempt > 1:
-            if await self._was_ended(held):
-                return
             stored = await self._stored_events(held.claim)
+            if await self._was_ended(held, stored):
+                return
             if drive is not None:
                 found = await kept_bytes(self.blobs, held.claim.record)
         publisher = self._publisher(held, stored)
@@ -155,6 +157,7 @@ class Execution:
             held=held,
             publisher=publisher,
             inbox=inbox,
+            still_held=lambda: self.holdings.still_held(held),
             found=found,
             park_after_s=self.park_after_s,
         )
@@ -174,7 +177,7 @@ class Execution:
     async def _end(
         self, held: HeldRun, publisher: RunPublisher, facts: RunFacts, outcome: RunOutcome
     ) -> None:
-        end = write_end(self.bus, self.claims, held.claim, publisher, facts, outcome)
+        end = self.endings.write(held.claim, publisher, facts, outcome)
         result = await uninterrupted(end, held.delivery.ack)
         code = _code(result.error)
         self.metrics.run_ended(facts.agent, outcome=result.status, error_code=code)
@@ -188,18 +191,21 @@ class Execution:
             attempts=facts.attempts,
         )
 
-    async def _was_ended(self, held: HeldRun) -> bool:
-        """Whether an earlier attempt stored the result; what it left undone is done here."""
-        result = await stored_result(self.bus, held.claim.message_id)
+    async def _was_ended(self, held: HeldRun, stored: StoredRun | None) -> bool:
+        """Whether an earlier attempt has come to a result; what it left undone is done here."""
+        result = await self.endings.found(held.claim)
         if result is None:
             return False
-
-        def publisher(stored: StoredRun) -> RunPublisher:
-            return self._publisher(held, stored)
-
         note_attempt_end(result.status, _code(result.error))
-        rest = complete_stored(self.bus, self.claims, held.claim, publisher, result)
-        await uninterrupted(rest, held.delivery.ack)
+        publisher = None
+        if stored is not None and not stored.ended:
+            publisher = self._publisher(held, stored)
+        try:
+            rest = self.endings.complete(held.claim, publisher, result)
+            await uninterrupted(rest, held.delivery.ack)
+        finally:
+            if publisher is not None:
+                await publisher.close()
         return True
 
     def _publisher(self, held: HeldRun, stored: StoredRun | None) -> RunPublisher:
@@ -214,7 +220,9 @@ class Execution:
             message_id=held.claim.message_id,
             stored=stored,
             may_go_on=may_go_on,
+            overdue=lambda: held.delivery.overdue,
             on_repair=self.metrics.events_repaired,
+            blobs=Blobs(self.bus).of(held.claim.message_id),
         )
 
     async def _hand_back(self, claim: Claim) -> None:

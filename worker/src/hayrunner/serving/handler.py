@@ -9,6 +9,7 @@ from nats.errors import Error as NatsError
 
 from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.serving.admission import Admission
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.claims import Claim, ClaimLost
 from hayrunner.serving.dead_letters import DeadLetters
 from hayrunner.serving.deliveries import Delivery
@@ -21,14 +22,13 @@ from hayrunner.telemetry.bus import attempt_span
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
 from hayrunner.telemetry.names import UNKNOWN_DESTINATION
-from hayrunner_contracts import subjects
+from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
     deadline_of,
-    decode_request,
     peek_message_id,
 )
-from hayrunner_contracts.errors import RunError, RunFailure
+from hayrunner_contracts.errors import InvalidRequest, RunError, RunFailure
 from hayrunner_contracts.requests import RunRequest
 
 __all__ = ["Handler"]
@@ -47,6 +47,7 @@ class Handler:
     execution: Execution
     dead_letters: DeadLetters
     metrics: Metrics
+    blobs: Blobs
     limits: RequestLimits = field(default_factory=RequestLimits)
 
     async def handle(self, delivery: Delivery) -> None:
@@ -76,11 +77,13 @@ class Handler:
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
-            request = decode_request(delivery.data, limits=self.limits)
+            request = await self.blobs.decode_request(
+                delivery.data, delivery.headers, limits=self.limits
+            )
         except RunError as error:
             await self.give_up(delivery, error.to_wire())
             return
-        message_id = request.message_id or _derived(delivery)
+        message_id = _message_id(delivery, request.message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is None:
             return
@@ -89,7 +92,7 @@ class Handler:
         facts = _facts(request, delivery, claim, attempts)
         if admitted.out_of_attempts:
             outcome = failed(failure("worker_lost"))
-            await self._bury(delivery, outcome)
+            await self._bury(delivery, outcome, message_id)
             with self._span(delivery, claim):
                 await self.execution.refuse(claim, delivery, facts, outcome)
             return
@@ -105,11 +108,22 @@ class Handler:
 
     async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         """A request that nobody can run: dead letter, then its failed result, then the ack."""
+        await self._give_up(delivery, cause, bury_first=True)
+
+    async def give_up_stray(self, delivery: Delivery, cause: RunFailure) -> None:
+        """The same for one that was found on the queue, by looks that may be wrong: where its run
+        has ended, or goes on elsewhere, it is no dead letter."""
+        await self._give_up(delivery, cause, bury_first=False)
+
+    async def _give_up(self, delivery: Delivery, cause: RunFailure, *, bury_first: bool) -> None:
         outcome = failed(cause)
-        await self._bury(delivery, outcome)
-        message_id = peek_message_id(delivery.data) or _derived(delivery)
+        message_id = _message_id(delivery, peek_message_id(delivery.data))
+        if bury_first:
+            await self._bury(delivery, outcome, message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is not None:
+            if not bury_first:
+                await self._bury(delivery, outcome, message_id)
             claim = admitted.claim
             facts = _facts(None, delivery, claim, claim.record.counted_attempts)
             with self._span(delivery, claim):
@@ -129,7 +143,7 @@ class Handler:
             gone=ClaimLost,
         )
 
-    async def _bury(self, delivery: Delivery, outcome: RunOutcome) -> None:
+    async def _bury(self, delivery: Delivery, outcome: RunOutcome, message_id: str) -> None:
         assert outcome.error is not None
         await self.dead_letters.put(
             agent=delivery.agent,
@@ -138,10 +152,18 @@ class Handler:
             data=delivery.data,
             original_headers=delivery.headers,
             reason=outcome.error.code,
+            message_id=message_id,
         )
 
 
-def _derived(delivery: Delivery) -> str:
+def _message_id(delivery: Delivery, said: str | None) -> str:
+    """The run's id. A request that was a dead letter has it in a header, as its body is kept."""
+    try:
+        return subjects.message_id(delivery.headers[headers.MESSAGE_ID])
+    except (KeyError, InvalidRequest):
+        pass  # there is none, or it is none
+    if said is not None:
+        return said
     return subjects.derived_message_id(subjects.AGENT_REQUESTS, delivery.sequence)
 
 

@@ -109,7 +109,9 @@ class Holdings:
         wait = 0.05
         while not run.lost:
             try:
-                if not await self._claims.still_held(run.claim):
+                if await self._claims.still_held(run.claim):
+                    run.delivery.confirm()
+                else:
                     run.lose()
                 break
             except NatsError:

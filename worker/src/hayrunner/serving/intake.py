@@ -11,6 +11,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from hayrunner.errors import ConfigurationError
+from hayrunner.serving.availability import when_available
 from hayrunner.serving.connection import Link
 from hayrunner.serving.deliveries import Delivery, Heartbeat
 from hayrunner.serving.pulls import EXPIRES_S, Pull, PullFailed
@@ -24,8 +25,9 @@ _log = get_logger(__name__)
 
 _LATE_S = 1.0
 _BACK_OFF_FIRST_S = 0.1
-_BACK_OFF_MOST_S = 5.0
+_BACK_OFF_MOST_S = 2.0
 _AWAY_POLL_S = 0.02
+_SHORTEST_S = 0.02
 
 
 @dataclass(kw_only=True)
@@ -49,6 +51,8 @@ class Intake:
     _loops: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
     _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _pulls: set[Pull] = field(default_factory=set[Pull])
+    _empty: int = 0
+    """Pulls since the last one that brought a message."""
 
     @property
     def ready(self) -> bool:
@@ -63,7 +67,7 @@ class Intake:
     async def start(self) -> None:
         """Bind every agent, then pull. `ConfigurationError` where a consumer cannot be had."""
         for agent in self.agents:
-            await self.bind(agent)
+            await when_available(lambda agent=agent: self.bind(agent))
             self._bound.add(agent)
         self.link.when_back(self._pull_again)
         self._loops = [
@@ -94,7 +98,7 @@ class Intake:
             if not self.link.up:
                 await asyncio.sleep(_AWAY_POLL_S)
                 continue
-            reservation = await self.slots.reserve()
+            reservation = await self.slots.reserve(agent)
             try:
                 delivery = await self._pull(agent)
             except asyncio.CancelledError:
@@ -115,7 +119,8 @@ class Intake:
                 self._spawn(delivery, reservation)
 
     async def _pull(self, agent: str) -> Delivery | None:
-        pull = Pull(self.nc, subjects.consumer_name(self.namespace, agent))
+        consumer = subjects.consumer_name(self.namespace, agent)
+        pull = Pull(self.nc, consumer, expires_s=self._open_for_s())
         await pull.open()
         self._pulls.add(pull)
         try:
@@ -124,7 +129,18 @@ class Intake:
             # Whatever ended the wait, a message may have come with it.
             self._pulls.discard(pull)
             message = await self._closed(pull, agent)
-        return None if message is None else Delivery.of(message, agent=agent)
+        self._empty = self._empty + 1 if message is None else 0
+        return None if message is None else Delivery.of(message, agent=agent, nc=self.nc)
+
+    def _open_for_s(self) -> float:
+        """How long a pull may hold its slot. Where others wait for one, only for a look, so that
+        agents without requests cost the others no time; once all have looked in vain, all
+        together as long as one would."""
+        if not self.slots.crowded:
+            return EXPIRES_S
+        if self._empty < len(self.agents):
+            return 0.0
+        return max(_SHORTEST_S, EXPIRES_S / len(self.agents))
 
     async def _closed(self, pull: Pull, agent: str) -> Msg | None:
         """Close to the end, whoever cancels; what a cancelled loop caught is put back."""
@@ -136,10 +152,10 @@ class Intake:
         except asyncio.CancelledError:
             message = await closing
             if message is not None:
-                await Delivery.of(message, agent=agent).nak()
+                await Delivery.of(message, agent=agent, nc=self.nc).nak()
             raise
         if message is not None and going.cancelling():
-            await Delivery.of(message, agent=agent).nak()
+            await Delivery.of(message, agent=agent, nc=self.nc).nak()
             return None
         return message
 

@@ -19,6 +19,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
+from hayrunner.serving.blobs import Blobs
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import ClaimRecord, Claims, Parked
 from hayrunner.serving.deliveries import Delivery
@@ -29,6 +30,7 @@ from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import decode_command, peek_message_id
 from hayrunner_contracts.commands import Say
 from hayrunner_contracts.errors import RunError
+from hayrunner_contracts.references import reference_of
 
 __all__ = ["Parking"]
 
@@ -86,8 +88,21 @@ class Parking:
             await delivery.ack()
             return True
         touched = await self.claims.touch(message_id, record, revision)
+        await self._renew_blobs(delivery, record)
         await delivery.nak(self._delay_s(parked) if touched else _LEAST_DELAY_S)
         return True
+
+    async def _renew_blobs(self, delivery: Delivery, record: ClaimRecord) -> None:
+        """What the run needs of the object store would go by age, too."""
+        try:
+            reference = reference_of(delivery.headers)
+            names = [None if reference is None else reference.name]
+            names.append(None if record.kept is None else record.kept.blob)
+            for name in filter(None, names):
+                await Blobs(self.bus).renew(name)
+        except (RunError, NatsError) as error:
+            # Somebody looks again before it is too late.
+            _log.warning("what a parked run needs was not kept anew", **cause_of(error))
 
     async def forget(self, sequence: int) -> None:
         """The request at this place of the queue was replaced by a copy of it."""

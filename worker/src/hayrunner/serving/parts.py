@@ -12,6 +12,7 @@ from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claims
 from hayrunner.serving.dead_letters import DeadLetters
 from hayrunner.serving.deliveries import Heartbeat
+from hayrunner.serving.endings import Endings
 from hayrunner.serving.execution import Execution, PublisherFactory
 from hayrunner.serving.handler import Handler
 from hayrunner.serving.holdings import Holdings
@@ -38,6 +39,9 @@ __all__ = ["Parts", "build_parts", "provisioned"]
 _REFRESH_MOST_S = 6 * 3600.0
 # Deliveries that a parked run's request has left when a copy takes its place.
 _DELIVERIES_LEFT = 5
+_BIND_TIMEOUT_S = 1.0
+# What a server does not answer while it elects a leader it does not answer later: ask again.
+_BUCKET_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +77,12 @@ async def build_parts(
     """Everything, wired and not yet started."""
     agents = list(registry.names())
     limits = RequestLimits(max_bytes=settings.max_request_bytes)
-    bucket = await bus.js.key_value(subjects.RUNS_BUCKET)
+    blobs = Blobs(bus)
+    bucket = await bus.nc.jetstream(timeout=_BUCKET_TIMEOUT_S).key_value(subjects.RUNS_BUCKET)
     claims = Claims(bucket, namespace=settings.namespace, worker=settings.worker_id)
     holdings = Holdings(claims)
     bus.link.when_back(holdings.check_all)
-    slots = Slots(settings.concurrency)
+    slots = Slots(settings.concurrency, _limits(registry))
     turns = Turns(bus=bus, bucket=bucket, claims=claims, holdings=holdings, slots=slots)
     registry.bind(threads=JetStreamThreads(bus.nc, bus.namespace, turns=turns.turn))
     heartbeat = Heartbeat(
@@ -86,6 +91,7 @@ async def build_parts(
         on_miss=metrics.heartbeat_missed,
         on_overdue=holdings.check_all,
     )
+    blobs = Blobs(bus)
     parking = _parking(bus, settings, claims)
     handler = Handler(
         registry=registry,
@@ -96,12 +102,14 @@ async def build_parts(
             holdings=holdings,
             metrics=metrics,
             parking=parking,
-            blobs=Blobs(bus),
+            endings=Endings(bus=bus, claims=claims, blobs=blobs),
+            blobs=blobs,
             park_after_s=settings.park_after_s,
             publisher=publisher,
         ),
         dead_letters=DeadLetters(bus, metrics),
         metrics=metrics,
+        blobs=blobs,
         limits=limits,
     )
     intake = Intake(
@@ -126,11 +134,18 @@ async def build_parts(
             slots=slots,
             holdings=holdings,
             metrics=metrics,
+            blobs=blobs,
             limits=limits,
         ),
-        sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up),
+        sweeper=Sweeper(bus=bus, agents=agents, give_up=handler.give_up_stray),
         parking=parking,
     )
+
+
+def _limits(registry: AgentRegistry) -> dict[str, int]:
+    """By agent, where it has a limit of its own."""
+    limits = {name: registry.get(name).max_concurrent_runs for name in registry.names()}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _parking(bus: Bus, settings: Settings, claims: Claims) -> Parking:
@@ -160,14 +175,16 @@ def _admission(
 def _binder(bus: Bus, settings: Settings) -> Callable[[str], Awaitable[None]]:
     """Makes sure that an agent's consumer is there, or, where this worker may not create any,
     looks whether it is."""
+    # A consumer that has just lost its leader does not answer: ask again soon, do not wait.
+    js = bus.nc.jetstream(timeout=_BIND_TIMEOUT_S)
 
     async def bind(agent: str) -> None:
         if not settings.provision:
             name = subjects.consumer_name(settings.namespace, agent)
-            await bus.js.consumer_info(subjects.AGENT_REQUESTS, name)
+            await js.consumer_info(subjects.AGENT_REQUESTS, name)
             return
         try:
-            await ensure_consumer(bus.js, settings, agent)
+            await ensure_consumer(js, settings, agent)
         except NotFoundError:
             # The stream itself went away.
             await provision(bus.js, settings, [agent])

@@ -1,11 +1,12 @@
 """Streams, consumers and the bucket: created, updated, or refused where data would be lost.
 
-Idempotent. The names and what is kept in each are in docs/contract.md; the limits come from
-settings. Consumers are made for the agents of this worker only.
+Idempotent. What would lose data is looked for first, in all of them: where anything is refused,
+nothing is changed. The names and what is kept in each are in docs/contract.md; the limits come
+from settings. Consumers are made for the agents of this worker only.
 """
 
-import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from nats.js import JetStreamContext
@@ -14,21 +15,23 @@ from nats.js.api import (
     ConsumerConfig,
     DeliverPolicy,
     DiscardPolicy,
-    KeyValueConfig,
     RetentionPolicy,
     StorageType,
     StreamConfig,
     StreamInfo,
 )
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from hayrunner.errors import ConfigurationError
+from hayrunner.errors import ConfigurationError, LossRefused
+from hayrunner.serving.availability import when_available
+from hayrunner.serving.losses import changes_of, losses_of
 from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import get_logger
 from hayrunner_contracts import subjects
 
 __all__ = [
     "DELIVERIES_BEYOND_ATTEMPTS",
+    "blob_configs",
     "check_provisioned",
     "consumer_config",
     "ensure_consumer",
@@ -41,12 +44,17 @@ _log = get_logger(__name__)
 _DUPLICATE_WINDOW_S = 120.0
 _MAX_EVENTS_OF_A_RUN = 200_000
 _MAX_COMMANDS_OF_A_RUN = 1_000
+# Names of agents that nobody serves are a requester's to choose: all together need a bound, too.
+_DEAD_LETTERS_OVER_ALL = 10
 # Deliveries that are no attempt: handed back by a graceful shutdown, or put back because the
 # holder turned out to be alive. Counting attempts is the claim's work; this is the last resort
 # against a request that kills every worker before it can claim.
 DELIVERIES_BEYOND_ATTEMPTS = 20
-# The server's default of 1,000 would cap the runs of the whole fleet.
+# The server's default of 1,000 would cap the runs of the whole fleet. Never less than a queue
+# may hold: requests that are put back with a delay count, too, and must not block the others.
 _MAX_ACK_PENDING = 20_000
+# JSClusterNoPeersErrF, JSStreamReplicasNotSupportedErr
+_TOO_FEW_SERVERS = (10005, 10074)
 
 _RUNS_STREAM = f"KV_{subjects.RUNS_BUCKET}"
 
@@ -72,7 +80,10 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
             subjects.AGENT_REQUESTS,
             "agents.*.*.requests",
             retention=RetentionPolicy.WORK_QUEUE,
-            max_msgs=settings.max_queue,
+            # One tenant's backlog must not refuse the others' requests.
+            max_msgs_per_subject=settings.max_queue,
+            discard_new_per_subject=True,
+            max_msgs=settings.max_queue_total,
             discard=DiscardPolicy.NEW,
         ),
         stream(
@@ -99,8 +110,63 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
             max_age=settings.threads_max_age_s,
             max_bytes=settings.threads_max_bytes or -1,
         ),
-        stream(subjects.DEAD_RUNS, "dead.*.*"),
+        stream(
+            subjects.DEAD_RUNS,
+            "dead.*.*",
+            # The oldest goes: a store that refused new ones would keep their requests on the queue.
+            max_msgs_per_subject=settings.max_dead_letters,
+            max_msgs=settings.max_dead_letters * _DEAD_LETTERS_OVER_ALL,
+        ),
     ]
+
+
+def blob_configs(settings: Settings) -> list[StreamConfig]:
+    """The streams under the object stores: what is too large for a message of a run, and of a
+    thread, kept as long as results and as threads."""
+    return [
+        _blob_config(settings, subjects.RUN_BLOBS_BUCKET, settings.results_max_age_s),
+        _blob_config(settings, subjects.THREAD_BLOBS_BUCKET, settings.threads_max_age_s),
+    ]
+
+
+def _blob_config(settings: Settings, bucket: str, max_age_s: float) -> StreamConfig:
+    """As every NATS client makes one."""
+    return StreamConfig(
+        name=f"OBJ_{bucket}",
+        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType(settings.storage),
+        num_replicas=settings.replicas,
+        max_age=max_age_s,
+        duplicate_window=min(_DUPLICATE_WINDOW_S, max_age_s or _DUPLICATE_WINDOW_S),
+        discard=DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+    )
+
+
+def _bucket_config(settings: Settings) -> StreamConfig:
+    """The bucket of claims, which is a stream with the settings of a key-value bucket."""
+    return StreamConfig(
+        name=_RUNS_STREAM,
+        subjects=[f"$KV.{subjects.RUNS_BUCKET}.>"],
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType(settings.storage),
+        num_replicas=settings.replicas,
+        max_age=settings.results_max_age_s,
+        max_msgs_per_subject=1,
+        discard=DiscardPolicy.NEW,
+        duplicate_window=min(_DUPLICATE_WINDOW_S, settings.results_max_age_s),
+        allow_rollup_hdrs=True,
+        allow_msg_ttl=True,
+        deny_delete=True,
+        # Direct reads may come from a replica that is behind; a claim must not.
+        allow_direct=False,
+    )
+
+
+def _all_configs(settings: Settings) -> list[StreamConfig]:
+    return [*stream_configs(settings), *blob_configs(settings), _bucket_config(settings)]
 
 
 def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
@@ -111,26 +177,37 @@ def consumer_config(settings: Settings, agent: str) -> ConsumerConfig:
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=settings.ack_wait_s,
         max_deliver=settings.max_attempts + DELIVERIES_BEYOND_ATTEMPTS,
-        max_ack_pending=_MAX_ACK_PENDING,
+        max_ack_pending=max(_MAX_ACK_PENDING, settings.max_queue),
     )
 
 
 async def provision(js: JetStreamContext, settings: Settings, agents: Iterable[str]) -> None:
-    """Make everything be as the settings say. `ConfigurationError` where that would lose data
-    or the server refuses."""
-    for config in stream_configs(settings):
-        await _ensure_stream(js, config)
-    await _ensure_bucket(js, settings)
-    await _ensure_commands_consumer(js, settings)
-    for agent in agents:
-        await ensure_consumer(js, settings, agent)
+    """Make everything be as the settings say.
+
+    `LossRefused` where that would lose data; nothing is changed then. `ConfigurationError` where
+    the server refuses, or has no leader for longer than a cluster takes to elect one.
+    """
+    agents = list(agents)
+
+    async def once() -> None:
+        plans = [await _plan(js, config) for config in _all_configs(settings)]
+        losses = [loss for plan in plans for loss in plan.losses]
+        if losses:
+            raise LossRefused(losses)
+        for plan in plans:
+            await _carry_out(js, plan)
+        await _ensure_commands_consumer(js, settings)
+        for agent in agents:
+            await ensure_consumer(js, settings, agent)
+
+    await when_available(once)
 
 
 async def check_provisioned(
     js: JetStreamContext, settings: Settings, agents: Iterable[str]
 ) -> None:
     """`ConfigurationError` naming the first thing that is not there."""
-    for name in [*(str(config.name) for config in stream_configs(settings)), _RUNS_STREAM]:
+    for name in (str(config.name) for config in _all_configs(settings)):
         try:
             await js.stream_info(name)
         except NotFoundError:
@@ -170,6 +247,8 @@ async def _ensure_commands_consumer(js: JetStreamContext, settings: Settings) ->
     except NotFoundError:
         try:
             await js.add_consumer(subjects.RUN_COMMANDS, wanted)
+        except ServiceUnavailableError:
+            raise
         except APIError as error:
             raise ConfigurationError(
                 f"the consumer of the commands cannot be made: {error.description}"
@@ -192,6 +271,8 @@ async def ensure_consumer(js: JetStreamContext, settings: Settings, agent: str) 
         return
     try:
         await js.add_consumer(subjects.AGENT_REQUESTS, wanted)
+    except ServiceUnavailableError:
+        raise
     except APIError as error:
         raise ConfigurationError(
             f"the consumer of agent {agent} cannot be made as configured: {error.description}"
@@ -199,131 +280,46 @@ async def ensure_consumer(js: JetStreamContext, settings: Settings, agent: str) 
     _log.info("consumer made" if current is None else "consumer updated", agent=agent)
 
 
-async def _ensure_stream(js: JetStreamContext, wanted: StreamConfig) -> None:
-    name = str(wanted.name)
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What has to be done to one stream. `current` is None where it is not there."""
+
+    wanted: StreamConfig
+    current: StreamInfo | None
+    changes: dict[str, Any]
+    losses: list[str]
+
+
+async def _plan(js: JetStreamContext, wanted: StreamConfig) -> _Plan:
     try:
-        info = await js.stream_info(name)
+        current = await js.stream_info(str(wanted.name))
     except NotFoundError:
-        info = None
+        return _Plan(wanted=wanted, current=None, changes={}, losses=[])
+    changes = changes_of(current.config, wanted)
+    losses = await losses_of(js, current, wanted, changes) if changes else []
+    return _Plan(wanted=wanted, current=current, changes=changes, losses=losses)
+
+
+async def _carry_out(js: JetStreamContext, plan: _Plan) -> None:
+    name = str(plan.wanted.name)
     try:
-        if info is None:
-            await js.add_stream(wanted)
+        if plan.current is None:
+            await js.add_stream(plan.wanted)
             _log.info("stream made", stream=name)
-            return
-        changes = _changes(info.config, wanted)
-        if not changes:
-            return
-        await _refuse_loss(js, info, wanted, changes)
-        await js.update_stream(info.config.evolve(**changes))
-        _log.info("stream updated", stream=name, changed=sorted(changes))
+        elif plan.changes:
+            await js.update_stream(plan.current.config.evolve(**plan.changes))
+            _log.info("stream updated", stream=name, changed=sorted(plan.changes))
+    except ServiceUnavailableError:
+        raise
     except APIError as error:
-        raise ConfigurationError(
-            f"stream {name} cannot be made as configured: {error.description}"
-        ) from error
+        raise ConfigurationError(_refusal(plan.wanted, error)) from error
 
 
-async def _ensure_bucket(js: JetStreamContext, settings: Settings) -> None:
-    wanted = StreamConfig(
-        name=_RUNS_STREAM,
-        storage=StorageType(settings.storage),
-        num_replicas=settings.replicas,
-        max_age=settings.results_max_age_s,
-        allow_direct=False,
-    )
-    try:
-        info = await js.stream_info(_RUNS_STREAM)
-    except NotFoundError:
-        await js.create_key_value(
-            KeyValueConfig(
-                bucket=subjects.RUNS_BUCKET,
-                history=1,
-                ttl=settings.results_max_age_s,
-                storage=StorageType(settings.storage),
-                replicas=settings.replicas,
-                # Direct reads may come from a replica that is behind; a claim must not.
-                direct=False,
-            )
+def _refusal(wanted: StreamConfig, error: APIError) -> str:
+    if error.err_code in _TOO_FEW_SERVERS:
+        return (
+            f"stream {wanted.name} cannot have {wanted.num_replicas} copies: that takes a cluster "
+            f"of as many servers with JetStream ({error.description}); start them, or set "
+            "HAYRUNNER_REPLICAS"
         )
-        _log.info("bucket made", bucket=subjects.RUNS_BUCKET)
-        return
-    fields = ("storage", "num_replicas", "max_age", "allow_direct")
-    changes = {
-        field: getattr(wanted, field)
-        for field in fields
-        if getattr(info.config, field) != getattr(wanted, field)
-    }
-    if changes:
-        await _refuse_loss(js, info, wanted, changes)
-        await js.update_stream(info.config.evolve(**changes))
-        _log.info("bucket updated", bucket=subjects.RUNS_BUCKET, changed=sorted(changes))
-
-
-_COMPARED = (
-    "subjects",
-    "retention",
-    "storage",
-    "num_replicas",
-    "max_msgs",
-    "max_bytes",
-    "discard",
-    "max_age",
-    "max_msgs_per_subject",
-    "allow_direct",
-    "duplicate_window",
-)
-_FIXED = ("retention", "storage")
-
-
-def _changes(current: StreamConfig, wanted: StreamConfig) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    for field in _COMPARED:
-        value = getattr(wanted, field)
-        if field in ("max_msgs", "max_bytes") and value is None:
-            value = -1
-        if field == "max_age" and value is None:
-            value = 0.0
-        if getattr(current, field) != value:
-            changes[field] = value
-    return changes
-
-
-async def _refuse_loss(
-    js: JetStreamContext, info: StreamInfo, wanted: StreamConfig, changes: dict[str, Any]
-) -> None:
-    """Raise where the change would throw away what the stream holds, or cannot be made."""
-    name = info.config.name
-    for field in _FIXED:
-        if field in changes:
-            raise ConfigurationError(
-                f"stream {name} has {field} {getattr(info.config, field)} and should have "
-                f"{getattr(wanted, field).value}: that cannot be changed without losing what it "
-                "holds; remove the stream first, or keep the setting"
-            )
-    if "subjects" in changes and not set(info.config.subjects or ()) <= set(wanted.subjects or ()):
-        raise ConfigurationError(
-            f"stream {name} takes the subjects {', '.join(info.config.subjects or ())} and should "
-            f"take {', '.join(wanted.subjects or ())}: messages of the others would be lost"
-        )
-    limit = changes.get("max_msgs")
-    if limit is not None and 0 < limit < info.state.messages:
-        raise ConfigurationError(
-            f"stream {name} holds {info.state.messages} messages: a limit of {limit} loses some"
-        )
-    size = changes.get("max_bytes")
-    if size is not None and 0 < size < info.state.bytes:
-        raise ConfigurationError(
-            f"stream {name} holds {info.state.bytes} bytes: a limit of {size} loses some"
-        )
-    age = changes.get("max_age")
-    if age and info.state.messages and await _oldest_age_s(js, info) > age:
-        raise ConfigurationError(
-            f"stream {name} holds messages older than {age:g} s: that limit loses them"
-        )
-
-
-async def _oldest_age_s(js: JetStreamContext, info: StreamInfo) -> float:
-    try:
-        oldest = await js.get_msg(str(info.config.name), seq=info.state.first_seq)
-    except NotFoundError:
-        return 0.0
-    return 0.0 if oldest.time is None else time.time() - oldest.time.timestamp()
+    return f"stream {wanted.name} cannot be made as configured: {error.description}"

@@ -7,6 +7,7 @@ stream is known to hold it. Doubles are harmless: consumers go by `seq`.
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeGuard
@@ -14,15 +15,19 @@ from typing import TypeGuard
 from msgspec.structs import force_setattr, replace
 from nats.aio.client import Client
 from nats.errors import ConnectionClosedError, OutboundBufferLimitError
+from nats.errors import Error as NatsError
 
+from hayrunner.serving.blobs import PATIENCE_S, PAUSE_S, RunBlobs
 from hayrunner.serving.connection import Link
 from hayrunner_contracts.codec import encode
-from hayrunner_contracts.errors import PayloadTooLarge
+from hayrunner_contracts.errors import PayloadTooLarge, RunError, StorageFailed
 from hayrunner_contracts.events import ReasoningChunk, StreamEvent, TextChunk, ToolOutput
+from hayrunner_contracts.references import event_stub
 
 __all__ = ["EventPublisher", "Send"]
 
-Send = Callable[[str, bytes], Awaitable[None]]
+Send = Callable[..., Awaitable[None]]
+"""Called with the subject and the bytes, and with `headers` where the event has any."""
 
 _HIGH_WATER_BYTES = 1024 * 1024
 _BURST = 32
@@ -38,13 +43,22 @@ async def _nobody_asks() -> bool:
     return True
 
 
+def _never() -> bool:
+    return False
+
+
 class EventPublisher:
     """Publishes events on one subject: an `EventSink`.
 
     While the connection is away or its buffer is full, events wait unnumbered; past a bound
     adjacent text is merged, and past a second one `emit` waits, so that the model is slowed
-    down. `may_go_on` is asked after every outage, before anything more is published; once it
-    says no, nothing is published any more and `emit` waits to be cancelled.
+    down. What is too large for one message goes by `blobs`: its content is stored, then a stub
+    published in its turn. `may_go_on` is asked after every outage, and where `overdue` says that
+    others may have been given the run, before anything more is published; once it says no, nothing
+    is published any more and `emit` waits to be cancelled.
+
+    An event that is too large for anything, or whose content cannot be stored though NATS is
+    there, is left out: `emit` or `flush` raises `PayloadTooLarge` or `StorageFailed`, once.
     """
 
     def __init__(
@@ -55,7 +69,9 @@ class EventPublisher:
         *,
         first_seq: int = 1,
         may_go_on: Callable[[], Awaitable[bool]] = _nobody_asks,
+        overdue: Callable[[], bool] = _never,
         send: Send | None = None,
+        blobs: RunBlobs | None = None,
     ) -> None:
         self.subject = subject
         self._nc = nc
@@ -63,11 +79,15 @@ class EventPublisher:
         self._send: Send = nc.publish if send is None else send
         self._next = first_seq
         self._may_go_on = may_go_on
+        self._overdue = overdue
         self._outages = link.outages
         self._burst = 0
         self._muted = False
         self._closed = False
-        self._failure: PayloadTooLarge | None = None
+        self._failure: RunError | None = None
+        self._blobs = blobs
+        self._first_is_large = False
+        self._failing_since: float | None = None
         self._held: deque[StreamEvent] = deque()
         self._held_characters = 0
         self._space = asyncio.Event()
@@ -81,6 +101,7 @@ class EventPublisher:
 
     async def emit(self, event: StreamEvent) -> None:
         """Publish, or hold, the event. It belongs to the publisher from here on."""
+        self._raise_failure()
         if self._held or self._muted or not self._open():
             await self._hold(event)
             return
@@ -95,8 +116,7 @@ class EventPublisher:
         """Wait until nothing is held any more."""
         while self._release is not None:
             await asyncio.shield(self._release)
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
 
     async def close(self) -> None:
         """Throw away what is held: the run is over here, or somebody else's. What a session
@@ -108,7 +128,7 @@ class EventPublisher:
                 await self._release
         self._held.clear()
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes, headers: dict[str, str] | None) -> None:
         """One event is about to be handed to the connection; what is to be kept is kept here."""
 
     def _take_back(self) -> None:
@@ -120,7 +140,7 @@ class EventPublisher:
     def _open(self) -> bool:
         return (
             self._outages == self._link.outages
-            and not self._link.stalled
+            and not self._overdue()
             and self._nc.is_connected
             and self._nc.pending_data_size < _HIGH_WATER_BYTES
         )
@@ -128,34 +148,97 @@ class EventPublisher:
     async def _publish(self, event: StreamEvent) -> None:
         force_setattr(event, "seq", self._next)
         data = encode(event)
-        if len(data) > self._limit:
-            self._held.extendleft(reversed(_pieces(event, self._limit)))
-            self._start_release()
-            return
+        if len(data) <= self._limit:
+            await self._hand_over(event, data, None)
+        elif _is_text(event):
+            self._put_back(*_pieces(event, self._limit))
+        elif self._blobs is None or len(data) > self._blobs.max_bytes:
+            most = self._limit if self._blobs is None else self._blobs.max_bytes
+            what = "the tool's output" if isinstance(event, ToolOutput) else "an event"
+            raise PayloadTooLarge(f"{what} is larger than the {most} bytes that it may have")
+        else:
+            # Held while its content is stored, so that what is emitted meanwhile waits behind it.
+            self._first_is_large = True
+            self._put_back(event)
+
+    async def _hand_over(
+        self, event: StreamEvent, data: bytes, headers: dict[str, str] | None
+    ) -> None:
         # Before the wait: the connection buffers first and may wait then, so an `emit` that is
         # cancelled has published all the same, and its number is used.
         self._next += 1
-        self._keep(data)
+        self._keep(data, headers)
         try:
-            await self._send(self.subject, data)
+            if headers is None:
+                await self._send(self.subject, data)
+            else:
+                await self._send(self.subject, data, headers=dict(headers))
         except (OutboundBufferLimitError, ConnectionClosedError):
             # The connection went away after the check. Nothing was taken: hold it, numbered anew.
             self._next -= 1
             self._take_back()
-            self._held.appendleft(event)
-            self._start_release()
+            self._put_back(event)
             return
         await self._sent()
 
+    async def _publish_first_by_blob(self) -> None:
+        """Store the content of the first event that is held, and publish its stub. Returns with
+        the event still held where that failed and may be tried again."""
+        event, blobs = self._held[0], self._blobs
+        assert blobs is not None
+        force_setattr(event, "seq", self._next)
+        stub = encode(event_stub(event))
+        if len(stub) > self._limit:
+            raise PayloadTooLarge(f"not even a stub of an event fits into {self._limit} bytes")
+        try:
+            reference = await blobs.put(f"event.{self._next}", encode(event))
+        except NatsError as error:
+            await self._wait_for_store(error)
+            return
+        if not self._open() or self._held[0] is not event or event.seq != self._next:
+            # It may be another worker's run by now: that is asked before anything is published.
+            # Or an event that was being published came back, and stands before this one.
+            return
+        self._failing_since = None
+        self._first_is_large = False
+        self._take_first()
+        await self._hand_over(event, stub, reference.headers)
+
+    async def _wait_for_store(self, error: NatsError) -> None:
+        now = time.monotonic()
+        if not self._open():
+            # Not the store: NATS is away, and its outage is waited for as any other.
+            self._failing_since = None
+            return
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > PATIENCE_S:
+            raise StorageFailed(
+                "an event was too large for one message, and could not be stored elsewhere"
+            ) from error
+        await asyncio.sleep(PAUSE_S)
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _put_back(self, *events: StreamEvent) -> None:
+        self._held.extendleft(reversed(events))
+        self._held_characters += sum(map(_weight, events))
+        self._start_release()
+
+    def _take_first(self) -> StreamEvent:
+        event = self._held.popleft()
+        self._held_characters -= _weight(event)
+        return event
+
     async def _hold(self, event: StreamEvent) -> None:
-        if self._failure is not None:
-            raise self._failure
         if self._closed:
             return
         if self._muted:
             await asyncio.Event().wait()
         last = self._held[-1] if len(self._held) >= _MERGE_PAST else None
-        self._held_characters += len(event.content) if _is_text(event) else 0
+        self._held_characters += _weight(event)
         if _is_text(event) and _is_text(last) and _mergeable(last, event):
             self._held[-1] = replace(last, content=last.content + event.content)
         else:
@@ -179,28 +262,34 @@ class EventPublisher:
                     self._held.clear()
                     break
                 while self._held and self._open():
-                    event = self._held.popleft()
-                    self._held_characters -= len(event.content) if _is_text(event) else 0
-                    await self._publish(event)
+                    await self._publish_first()
                 self._space.set()
                 await asyncio.sleep(0)
-        except PayloadTooLarge as error:
-            # Told to the run by the next `emit` or `flush`: this task has nobody to tell.
-            self._failure, self._muted = error, True
-            self._held.clear()
         finally:
             self._release = None
             self._space.set()
 
+    async def _publish_first(self) -> None:
+        try:
+            if self._first_is_large:
+                await self._publish_first_by_blob()
+            else:
+                await self._publish(self._take_first())
+        except (PayloadTooLarge, StorageFailed) as error:
+            # Told to the run by the next `emit` or `flush`: this task has nobody to tell.
+            self._failure = self._failure or error
+            if self._first_is_large:
+                self._first_is_large, self._failing_since = False, None
+                self._take_first()
+
     async def _clear(self) -> bool:
         """Wait for a connection with room; whether this run is still ours to speak for."""
         while True:
-            full = self._nc.pending_data_size >= _HIGH_WATER_BYTES
-            if not self._nc.is_connected or full or self._link.stalled:
+            if not self._nc.is_connected or self._nc.pending_data_size >= _HIGH_WATER_BYTES:
                 # The client tells nobody when its buffer has room again.
                 await asyncio.sleep(_POLL_S)
                 continue
-            if self._outages == self._link.outages:
+            if self._outages == self._link.outages and not self._overdue():
                 return True
             outages = self._link.outages
             if not await self._may_go_on():
@@ -220,15 +309,15 @@ def _mergeable(last: TextChunk | ReasoningChunk, event: TextChunk | ReasoningChu
     )
 
 
-def _pieces(event: StreamEvent, limit: int) -> list[StreamEvent]:
-    """An event that is too large for one message, as several; `PayloadTooLarge` where it is not
-    text. Four bytes a character leave room for any escaping but the rarest."""
-    if _is_text(event):
-        size = max(1, limit // 8)
-        text = event.content
-        return [
-            replace(event, content=text[start : start + size])
-            for start in range(0, len(text), size)
-        ]
-    kind = "the tool's output" if isinstance(event, ToolOutput) else "an event"
-    raise PayloadTooLarge(f"{kind} is larger than the {limit} bytes that one message may have")
+def _weight(event: StreamEvent) -> int:
+    return len(event.content) if _is_text(event) else len(encode(event))
+
+
+def _pieces(event: TextChunk | ReasoningChunk, limit: int) -> list[TextChunk | ReasoningChunk]:
+    """Text that is too large for one message, as several. Four bytes a character leave room for
+    any escaping but the rarest."""
+    size = max(1, limit // 8)
+    text = event.content
+    return [
+        replace(event, content=text[start : start + size]) for start in range(0, len(text), size)
+    ]

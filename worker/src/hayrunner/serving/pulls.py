@@ -33,10 +33,14 @@ class PullFailed(Exception):
 
 
 class Pull:
-    """`open`, `wait`, then `close`, which may still bring a message."""
+    """`open`, `wait`, then `close`, which may still bring a message.
 
-    def __init__(self, nc: Client, consumer: str) -> None:
+    `expires_s`: how long it stays open, at most `EXPIRES_S`; 0 for no longer than a look.
+    """
+
+    def __init__(self, nc: Client, consumer: str, *, expires_s: float = EXPIRES_S) -> None:
         self._nc = nc
+        self._expires_s = expires_s
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.AGENT_REQUESTS}.{consumer}"
         self.closed = asyncio.Event()
         self._ended = asyncio.Event()
@@ -48,7 +52,11 @@ class Pull:
     async def open(self) -> None:
         inbox = self._nc.new_inbox()
         self._subscription = await self._nc.subscribe(inbox, cb=self._take)
-        request = {"batch": 1, "expires": int(EXPIRES_S * 1e9)}
+        request: dict[str, int | bool] = {"batch": 1}
+        if self._expires_s:
+            request["expires"] = int(self._expires_s * 1e9)
+        else:
+            request["no_wait"] = True
         await self._nc.publish(self._subject, msgspec.json.encode(request), reply=inbox)
 
     async def wait(self) -> None:

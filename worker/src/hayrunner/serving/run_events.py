@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 from nats.aio.client import Client
@@ -11,9 +12,12 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
+from hayrunner.serving.blobs import RunBlobs
+from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
 from hayrunner.serving.stored import (
+    all_of,
     count_of,
     is_write_once_refusal,
     last_of,
@@ -32,6 +36,8 @@ from hayrunner_contracts.events import (
 
 __all__ = ["RunPublisher", "StoredRun", "read_stored_run"]
 
+_NO_HEADERS: dict[str, str] = {}
+_REFERENCE = (headers.BLOB, headers.BLOB_DIGEST)
 _KEPT_EVENTS = 4_096
 _KEPT_BYTES = 4 * 1024 * 1024
 _CONFIRM_TRIES = 3
@@ -46,6 +52,25 @@ class _Seq(msgspec.Struct):
 
 
 _SEQ = msgspec.json.Decoder(_Seq)
+
+
+class _Said(NamedTuple):
+    """What was published as one event: the bytes, and the reference of a stub."""
+
+    data: bytes
+    headers: dict[str, str] = _NO_HEADERS
+
+    @classmethod
+    def of(cls, data: bytes, sent_with: dict[str, str]) -> "_Said":
+        """What the stream holds, without the headers that are not the event's."""
+        reference = {name: sent_with[name] for name in _REFERENCE if name in sent_with}
+        return cls(data, reference or _NO_HEADERS)
+
+    def as_number(self, seq: int) -> "_Said":
+        """The same, under another number. What it refers to keeps the old one: the message's
+        counts."""
+        event = msgspec.structs.replace(decode_event(self.data), seq=seq)
+        return _Said(encode(event), self.headers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +103,8 @@ async def read_stored_run(nc: Client, js: JetStreamContext, subject: str) -> Sto
         return StoredRun(
             count=count, last_seq=head.seq, last_type=head.type, last_sequence=last.sequence
         )
-    found = [
-        _SEQ.decode(message.data).seq
-        async for message in messages_of(nc, subjects.RUN_EVENTS, subject)
-    ]
+    stored = await all_of(nc, js, subjects.RUN_EVENTS, subject)
+    found = [_SEQ.decode(message.data).seq for message in stored]
     last_seq = max(found)
     gaps = sorted(set(range(min(found), last_seq)) - set(found))
     return StoredRun(
@@ -110,16 +133,21 @@ class RunPublisher(EventPublisher):
         message_id: str,
         stored: StoredRun | None = None,
         may_go_on: Callable[[], Awaitable[bool]] | None = None,
+        overdue: Callable[[], bool] | None = None,
         on_repair: Callable[[int], None] | None = None,
         send: Send | None = None,
+        blobs: RunBlobs | None = None,
     ) -> None:
-        more = {} if may_go_on is None else {"may_go_on": may_go_on}
+        more: dict[str, Any] = {} if may_go_on is None else {"may_go_on": may_go_on}
+        if overdue is not None:
+            more["overdue"] = overdue
         super().__init__(
             nc,
             link,
             subjects.events(namespace, message_id),
             first_seq=1 if stored is None else stored.last_seq + 1,
             send=send,
+            blobs=blobs,
             **more,
         )
         self._js = js
@@ -128,11 +156,11 @@ class RunPublisher(EventPublisher):
         self._attempt = 1
         self._counted = 0
         """How many messages the subject has to hold."""
-        self._last_seen: int | None = None
-        """The last message of another attempt, by its sequence in the stream."""
+        self._last_seen = 0
+        """The last message of another attempt, by its sequence in the stream; 0 for none."""
         self._go_on_after(stored)
         self._from_sequence = 1
-        self._kept: list[bytes] = []
+        self._kept: list[_Said] = []
         self._kept_from = 1
         self._kept_bytes = 0
 
@@ -169,18 +197,22 @@ class RunPublisher(EventPublisher):
             else:
                 await self._fill_gaps(self._stored.gaps, patience_s)
                 event = RunResumed(attempt=attempt, discard_after=discard_after)
-            last = self._last_seen
-            mark = f"start.{attempt}"
-            if await self._publish_acked(event, mark=mark, after=last, patience_s=patience_s):
+            mark, after = f"start.{attempt}", self._last_seen
+            if await self._publish_acked(event, mark=mark, after=after, patience_s=patience_s):
                 return
-            # An earlier attempt is not dead, and spoke meanwhile: go on after that.
+            # Another attempt spoke meanwhile: an earlier one that is not dead, or a later one.
+            if not await self._may_go_on():
+                raise ClaimLost
             self._go_on_after(await read_stored_run(self._nc, self._js, self.subject))
 
     async def verify(self, *, patience_s: float) -> None:
         """Return once the stream holds every event published so far; what it lacks is published
-        again, in order. `nats.errors.Error` or `TimeoutError` when `patience_s` is over."""
+        again, in order. `ClaimLost` where events were thrown away because another worker has the
+        run; `nats.errors.Error` or `TimeoutError` when `patience_s` is over."""
         end = time.monotonic() + patience_s
         await asyncio.wait_for(self.flush(), patience_s)
+        if self._muted or (self._overdue() and not await self._may_go_on()):
+            raise ClaimLost
         while True:
             try:
                 if await self._all_counted() or await self._repair():
@@ -196,12 +228,10 @@ class RunPublisher(EventPublisher):
     async def end(self, *, patience_s: float) -> None:
         """`stream_end`, stored when this returns. Nothing can be published after it."""
         while True:
-            after = None
-            if self._attempt > 1:
-                # Nothing of an earlier attempt may come between the last look and the end.
-                last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
-                after = 0 if last is None else last.sequence
-                await self.verify(patience_s=patience_s)
+            # Nothing of another attempt may come between the last look and the end.
+            last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            await self.verify(patience_s=patience_s)
+            after = 0 if last is None else last.sequence
             if await self._publish_acked(
                 StreamEnd(), mark="end", after=after, patience_s=patience_s
             ):
@@ -209,14 +239,15 @@ class RunPublisher(EventPublisher):
         self._muted = True
 
     async def _publish_acked(
-        self, event: StreamEvent, *, mark: str, after: int | None, patience_s: float
+        self, event: StreamEvent, *, mark: str, after: int, patience_s: float
     ) -> bool:
-        """Whether the event was stored: as the next one after the message `after` of the stream,
-        where that is given."""
+        """Whether the event was stored, as the next one of its subject after the message `after`
+        of the stream."""
         data = encode(msgspec.structs.replace(event, seq=self._next))
-        sent_with = {headers.MSG_ID: f"{self._message_id}.{mark}"}
-        if after is not None:
-            sent_with[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(after)
+        sent_with = {
+            headers.MSG_ID: f"{self._message_id}.{mark}",
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(after),
+        }
         try:
             ack = await store(
                 self._js, self.subject, data, headers=sent_with, patience_s=patience_s
@@ -250,15 +281,15 @@ class RunPublisher(EventPublisher):
             )
             self._counted += 1
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes, headers: dict[str, str] | None) -> None:
         if not self._kept:
             self._kept_from = self._next - 1
-        self._kept.append(data)
+        self._kept.append(_Said(data, headers or _NO_HEADERS))
         self._kept_bytes += len(data)
         self._counted += 1
 
     def _take_back(self) -> None:
-        self._kept_bytes -= len(self._kept.pop())
+        self._kept_bytes -= len(self._kept.pop().data)
         self._counted -= 1
 
     async def _sent(self) -> None:
@@ -291,26 +322,27 @@ class RunPublisher(EventPublisher):
 
     async def _repair(self) -> bool:
         """Publish again what the stream lacks; whether it lacked nothing."""
-        stored: dict[int, bytes] = {}
+        stored: dict[int, _Said] = {}
         async for message in messages_of(
             self._nc, subjects.RUN_EVENTS, self.subject, start=self._from_sequence
         ):
             # Consumers go by the first one of a number.
-            stored.setdefault(_SEQ.decode(message.data).seq, message.data)
+            said = _Said.of(message.data, message.headers)
+            stored.setdefault(_SEQ.decode(message.data).seq, said)
         # What is older than the oldest one stored was not lost, it went by age.
         oldest = min(stored, default=0)
         kept = list(enumerate(self._kept, start=self._kept_from))
-        foreign = any(stored.get(seq, data) != data for seq, data in kept)
+        foreign = any(stored.get(seq, ours) != ours for seq, ours in kept)
         if foreign or max(stored, default=0) >= self._next:
             await self._say_again(stored)
             return False
-        missing = [(seq, data) for seq, data in kept if seq not in stored and seq > oldest]
-        for seq, data in missing:
+        missing = [(seq, ours) for seq, ours in kept if seq not in stored and seq > oldest]
+        for seq, ours in missing:
             await store(
                 self._js,
                 self.subject,
-                data,
-                headers={headers.MSG_ID: f"{self._message_id}.again.{seq}"},
+                ours.data,
+                headers={**ours.headers, headers.MSG_ID: f"{self._message_id}.again.{seq}"},
                 patience_s=0,
             )
         if missing:
@@ -321,7 +353,7 @@ class RunPublisher(EventPublisher):
         self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
         return True
 
-    async def _say_again(self, stored: dict[int, bytes]) -> None:
+    async def _say_again(self, stored: dict[int, "_Said"]) -> None:
         """An earlier attempt, stopped and woken again, spoke under our numbers: what came since
         the last look is void, and what is kept of it is told anew, under numbers of its own."""
         void_after = self._kept_from - 1
@@ -330,19 +362,19 @@ class RunPublisher(EventPublisher):
             tuple(seq for seq in range(self._kept_from, top) if seq not in stored), 0
         )
         resumed = RunResumed(seq=top + 1, attempt=self._attempt, discard_after=void_after)
-        again = [resumed, *(decode_event(data) for data in self._kept)]
-        self._kept = [
-            encode(msgspec.structs.replace(event, seq=seq))
-            for seq, event in enumerate(again, start=top + 1)
-        ]
+        again = [_Said(encode(resumed)), *self._kept]
+        self._kept = [ours.as_number(seq) for seq, ours in enumerate(again, start=top + 1)]
         self._kept_from = top + 1
         self._next = top + 1 + len(self._kept)
-        for seq, data in enumerate(self._kept, start=self._kept_from):
+        for seq, ours in enumerate(self._kept, start=self._kept_from):
             await store(
                 self._js,
                 self.subject,
-                data,
-                headers={headers.MSG_ID: f"{self._message_id}.anew.{self._attempt}.{seq}"},
+                ours.data,
+                headers={
+                    **ours.headers,
+                    headers.MSG_ID: f"{self._message_id}.anew.{self._attempt}.{seq}",
+                },
                 patience_s=_ANEW_PATIENCE_S,
             )
         self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)

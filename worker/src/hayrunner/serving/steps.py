@@ -1,6 +1,7 @@
 """Where a durable run's steps are kept: in its claim, so that keeping one is the fence, too."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,11 +17,12 @@ from hayrunner.serving.run_events import RunPublisher
 from hayrunner.telemetry.logs import cause_of, get_logger
 from hayrunner_contracts.errors import RunError
 
-__all__ = ["RunSteps", "StepBlobs", "kept_bytes"]
+__all__ = ["INLINE_BYTES", "RunSteps", "StepBlobs", "kept_bytes"]
 
 _log = get_logger(__name__)
 
-_INLINE_BYTES = 128 * 1024
+INLINE_BYTES = 128 * 1024
+"""What is kept in a claim's record; anything larger is an object."""
 _PATIENCE_S = 600.0
 _AGAIN_S = 0.2
 
@@ -58,11 +60,17 @@ class RunSteps:
     held: HeldRun
     publisher: RunPublisher
     inbox: CommandInbox
+    still_held: Callable[[], Awaitable[bool]]
     found: bytes | None = None
     park_after_s: float | None = None
-    inline_bytes: int = _INLINE_BYTES
+    inline_bytes: int = INLINE_BYTES
     commands_seen: int = 0
     _count: int = field(default=0, init=False)
+
+    async def confirm(self) -> None:
+        """See `StepStore`."""
+        if self.held.delivery.overdue and not await self.still_held():
+            await asyncio.Event().wait()
 
     def parks(self) -> None:
         """See `StepStore`."""

@@ -21,6 +21,7 @@ from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 __all__ = [
     "StoredMessage",
+    "all_of",
     "count_of",
     "is_write_once_refusal",
     "last_of",
@@ -32,6 +33,7 @@ _BATCH = 500
 _TIMEOUT_S = 3.0
 _RETRY_FIRST_S = 0.05
 _RETRY_MOST_S = 1.0
+_CATCH_UP_WAITS_S = (0.0, 0.02, 0.1, 0.3, 1.0, 3.0, 3.0)
 # JSStreamWrongLastSequenceErrF and its variant without the sequence in the text.
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 
@@ -83,6 +85,26 @@ async def messages_of(
         if len(batch) < _BATCH:
             return
         sequence = batch[-1].sequence + 1
+
+
+async def all_of(
+    nc: Client, js: JetStreamContext, stream: str, subject: str
+) -> list[StoredMessage]:
+    """Every message of the subject, as many as the stream's leader has: waits for a leader, and
+    for a replica that is behind it. `nats.errors.Error` where either takes too long."""
+    problem: NatsError = NatsTimeout()
+    for wait in _CATCH_UP_WAITS_S:
+        await asyncio.sleep(wait)
+        try:
+            wanted = await count_of(js, stream, subject)
+            reading = messages_of(nc, stream, subject)
+            found = [message async for message in reading] if wanted else []
+        except NatsError as error:
+            problem = error
+            continue
+        if len(found) >= wanted:
+            return found
+    raise problem
 
 
 async def _batch(nc: Client, stream: str, subject: str, start: int) -> list[StoredMessage]:

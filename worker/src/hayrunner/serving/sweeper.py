@@ -1,6 +1,10 @@
 """Requests that no pull will ever bring: for agents nobody serves, and those delivered too often.
 
 Both would wait on the queue for ever. Every worker looks; the claim decides who acts.
+
+A server of a cluster that was away for a moment may still believe that it leads, and tell of
+consumers and requests as it last knew them. So nothing is ended on one look: what is missing has to
+be missing in two rounds, and a request has to be there when the stream's leader is asked for it.
 """
 
 import asyncio
@@ -74,6 +78,7 @@ class Sweeper:
     give_up: Callable[[Delivery, RunFailure], Awaitable[None]]
     interval_s: float = _INTERVAL_S
     _stuck_before: set[int] = field(default_factory=set[int])
+    _unserved_before: set[str] = field(default_factory=set[str])
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -100,17 +105,30 @@ class Sweeper:
         waiting = info.state.subjects or {}
         if not waiting:
             self._stuck_before.clear()
+            self._unserved_before.clear()
             return
         served = await self._consumer_names()
         stuck: set[int] = set()
+        unserved: set[str] = set()
         for subject in waiting:
             _, agent = subjects.parse_requests_subject(subject)
             name = self._consumer_of(agent)
-            if name is None or name not in served:
-                await self._end_unserved(subject, agent)
-            elif agent in self.agents:
+            if agent in self.agents and name is not None:
                 stuck |= await self._end_stuck(subject, agent, name)
-        self._stuck_before = stuck
+            elif name is None or name not in served:
+                unserved.add(subject)
+                if subject in self._unserved_before and await self._has_no_consumer(name):
+                    await self._end_unserved(subject, agent)
+        self._stuck_before, self._unserved_before = stuck, unserved
+
+    async def _has_no_consumer(self, name: str | None) -> bool:
+        if name is None:
+            return True
+        try:
+            await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, name)
+        except NotFoundError:
+            return True
+        return False
 
     async def _end_unserved(self, subject: str, agent: str) -> None:
         cause = failure("unknown_agent", f"no worker ever served an agent {_shown(agent)}")
@@ -124,7 +142,11 @@ class Sweeper:
 
         Seen in two rounds, so that one which is being acked just now is not taken for it.
         """
-        info = await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, consumer)
+        try:
+            info = await self.bus.js.consumer_info(subjects.AGENT_REQUESTS, consumer)
+        except NotFoundError:
+            # The intake makes it again, or says that it is gone.
+            return set()
         if info.num_pending or info.num_ack_pending or info.delivered is None:
             return set()
         passed = info.delivered.stream_seq
@@ -151,6 +173,11 @@ class Sweeper:
                     break
 
     async def _end(self, stray: Delivery, cause: RunFailure) -> None:
+        try:
+            # It was read from whichever replica answered, which may be behind.
+            await self.bus.js.get_msg(subjects.AGENT_REQUESTS, stray.sequence)
+        except NotFoundError:
+            return
         try:
             await self.give_up(stray, cause)
         except ClaimLost:

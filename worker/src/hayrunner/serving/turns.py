@@ -21,6 +21,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
+from hayrunner.adapters.cancellation import raise_if_cancelled
 from hayrunner.errors import StorageError
 from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claims, is_final
@@ -146,6 +147,9 @@ class Turn:
                 with contextlib.suppress(NatsError):
                     if await self._tried():
                         return
+                # Python 3.11's `wait_for`, which nats-py waits with, swallows a cancel that comes
+                # together with an answer.
+                raise_if_cancelled()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), _LOOK_AGAIN_S)
         finally:

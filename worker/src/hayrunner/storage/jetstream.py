@@ -48,7 +48,7 @@ class JetStreamStorage:
     """One thread of the stream `THREADS`, for one run.
 
     While NATS is away both calls go on trying for `patience_s` seconds. `StorageError` after
-    that, and at once where a run's messages are larger than one message on the bus may be.
+    that, and at once where a run's messages are larger than a record may be.
     """
 
     def __init__(
@@ -97,8 +97,10 @@ class JetStreamStorage:
             raise StorageError(f"{what} within {self._patience_s:g} s") from error
         except PayloadTooLarge as error:
             raise StorageError(
-                f"{what}: the run's messages are too large for one message on NATS; {error}",
+                f"{what}: the run's messages are too large; {error}",
                 retryable=False,
             ) from error
-        except (RunError, ContractError, ConnectionError) as error:
+        except RunError as error:
+            raise StorageError(f"{what}: {error}", retryable=error.retryable) from error
+        except (ContractError, ConnectionError) as error:
             raise StorageError(f"{what}: {error}") from error

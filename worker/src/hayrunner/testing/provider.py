@@ -13,10 +13,12 @@ stream in order, with directives between them:
 - `bytes` are written as they are.
 
 A turn is iterated lazily, sync or async, so that a generator can make chunks as they are sent.
+`Tries` is a turn that answers the same request in another way each time.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,9 +37,33 @@ from hayrunner.testing.formats import (
     ResponsesFormat,
 )
 
-__all__ = ["Element", "RecordedRequest", "Scenario", "ScriptedProvider", "Turn", "load_scenarios"]
+__all__ = [
+    "Element",
+    "RecordedRequest",
+    "Scenario",
+    "ScriptedProvider",
+    "Tries",
+    "Turn",
+    "load_scenarios",
+]
 
-Turn: TypeAlias = Iterable[Element] | AsyncIterable[Element]
+
+class Tries:
+    """What a request is answered with the first time, the second, and so on; the last of `turns`
+    from then on. Requests are the same where their bodies are."""
+
+    def __init__(self, *turns: "Turn") -> None:
+        self._turns = turns
+        self._seen: Counter[bytes] = Counter()
+
+    def next(self, body: dict[str, Any]) -> "Turn":
+        """The turn for one more request with this body."""
+        key = msgspec.json.encode(body, order="sorted")
+        number, self._seen[key] = self._seen[key], self._seen[key] + 1
+        return self._turns[min(number, len(self._turns) - 1)]
+
+
+Turn: TypeAlias = Iterable[Element] | AsyncIterable[Element] | Tries
 Scenario: TypeAlias = Sequence[Turn] | Callable[[dict[str, Any]], Turn]
 
 
@@ -172,9 +198,13 @@ class ScriptedProvider:
 
     def _turn(self, body: dict[str, Any], count: Callable[[dict[str, Any]], int]) -> Turn:
         if callable(self.scenario):
-            return self.scenario(body)
-        number = (self._turn_of or count)(body)
-        return self.scenario[min(number, len(self.scenario) - 1)]
+            turn = self.scenario(body)
+        else:
+            number = (self._turn_of or count)(body)
+            turn = self.scenario[min(number, len(self.scenario) - 1)]
+        while isinstance(turn, Tries):
+            turn = turn.next(body)
+        return turn
 
     async def _answer(
         self, request: web.Request, record: RecordedRequest, turn: Turn, form: Format
@@ -244,6 +274,7 @@ def _plain(first: Mapping[str, Any]) -> web.Response:
 
 
 async def _lazily(turn: Turn) -> AsyncIterator[Element]:
+    assert not isinstance(turn, Tries)  # `_turn` has chosen
     if isinstance(turn, AsyncIterable):
         async for element in turn:
             yield element

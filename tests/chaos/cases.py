@@ -1,0 +1,109 @@
+"""One run as the checker sees it: what was planned, what is stored, what was written down."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from tests.chaos.consumers import Seen
+from tests.chaos.evidence import Evidence, StoredEvent
+from tests.chaos.plan import PlannedRun
+
+from hayrunner.serving.claims import ClaimRecord
+from hayrunner_contracts.codec import decode_event, encode
+from hayrunner_contracts.events import UnknownEvent
+from hayrunner_contracts.following import Event
+from hayrunner_contracts.results import RunResult
+from hayrunner_contracts.stream_rules import effective_events
+from hayrunner_contracts.threads import ThreadMessages
+
+__all__ = ["Case", "Violation", "bytes_of", "cases_of"]
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that does not hold, of which run (0: of the whole), and how it shows."""
+
+    rule: str
+    run: int
+    what: str
+
+
+def bytes_of(event: Event) -> bytes:
+    """The bytes that stand for an event where two are compared."""
+    return event.raw if isinstance(event, UnknownEvent) else encode(event)
+
+
+class Case:
+    """One run. `events` are in order of `seq`, each once; `conflicts` are numbers under which two
+    different events are stored."""
+
+    def __init__(self, run: PlannedRun, stored: Iterable[StoredEvent]) -> None:
+        self.run = run
+        self.result: RunResult | None = None
+        self.claim: ClaimRecord | None = None
+        self.thread: list[ThreadMessages] = []
+        self.seen: list[Seen] = []
+        self.tools: list[dict[str, Any]] = []
+        self.tools_done: set[str] = set()
+        self.requests: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any]] = []
+        self.stored_at: dict[int, float] = {}
+        self.conflicts: list[int] = []
+        by_number: dict[int, Event] = {}
+        for one in stored:
+            event = decode_event(one.data)
+            known = by_number.setdefault(event.seq, event)
+            self.stored_at.setdefault(event.seq, one.stored_at)
+            if known is not event and bytes_of(known) != bytes_of(event):
+                self.conflicts.append(event.seq)
+        self.events = [by_number[seq] for seq in sorted(by_number)]
+        self.effective = effective_events(self.events)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """The events of one type that count."""
+        return [event for event in self.effective if isinstance(event, kind)]
+
+    def ever(self, kind: type[Any]) -> list[Any]:
+        """The events of one type, void ones too."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def completed(self) -> bool:
+        return self.result is not None and self.result.status == "completed"
+
+    def violation(self, rule: str, what: str) -> Violation:
+        return Violation(rule=rule, run=self.run.number, what=what)
+
+
+def cases_of(evidence: Evidence) -> list[Case]:
+    """Every accepted run."""
+    tools = _by(evidence.workers, "tool", "run")
+    done = _by(evidence.workers, "tool_done", "run")
+    requests = _by(evidence.provider, "request", "run")
+    sent = _by(evidence.provider, "sent", "run")
+    seen: dict[int, list[Seen]] = defaultdict(list)
+    for one in evidence.seen:
+        seen[one.run].append(one)
+    cases: list[Case] = []
+    for run in evidence.plan.runs:
+        if run.number not in evidence.accepted:
+            continue
+        case = Case(run, evidence.events.get(run.message_id, ()))
+        case.result = evidence.results.get(run.message_id)
+        case.claim = evidence.claims.get(run.message_id)
+        case.thread = evidence.threads.get(run.thread_id or "", [])
+        case.seen = seen[run.number]
+        case.tools = tools[run.number]
+        case.tools_done = {line["nonce"] for line in done[run.number]}
+        case.requests = requests[run.number]
+        case.sent = sent[run.number]
+        cases.append(case)
+    return cases
+
+
+def _by(lines: list[dict[str, Any]], what: str, name: str) -> dict[Any, list[dict[str, Any]]]:
+    found: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        if line["what"] == what:
+            found[line[name]].append(line)
+    return found
