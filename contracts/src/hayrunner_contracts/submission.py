@@ -124,9 +124,9 @@ class Submission:
         subject = requests(self._namespace, agent)
         body, headers = await self.carried(agent, request, headers, timeout)
         await self.check_agent(agent)
-        with self.tracing.sending(subject, request.message_id, len(body)) as trace:
+        with self.tracing.sending(subject, request.message_id, len(body)) as carried:
             # A context that the caller sends along is the one that counts.
-            identified = {**trace, **headers, MSG_ID: request.message_id or ""}
+            identified = {**carried, **headers, MSG_ID: request.message_id or ""}
             left = end - loop.time()
             return await self._publish(AGENT_REQUESTS, subject, body, identified, left)
 

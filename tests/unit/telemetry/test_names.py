@@ -62,7 +62,7 @@ def test_the_table_is_complete() -> None:
 def test_no_attribute_is_spelled_anywhere_else() -> None:
     spelled: list[str] = []
     for path in SOURCES.rglob("*.py"):
-        if path.name in ("names.py", "metrics.py"):
+        if path.name in ("names.py", "definitions.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and node.value in names.ATTRIBUTES:

@@ -22,6 +22,8 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+        "OTEL_METRICS_EXPORTER",
         "OTEL_SDK_DISABLED",
         "OTEL_TRACES_EXPORTER",
         CAPTURE,
@@ -130,4 +132,23 @@ def test_the_end_has_a_limit(
         otel_setup._end(hang)  # pyright: ignore[reportPrivateUsage]
     assert time.monotonic() - began < 10
     release.set()
-    assert "last spans" in caplog.text
+    assert "collector" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("variables", "where"),
+    [
+        ({}, None),
+        (ENDPOINT, "otlp"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318/v1/traces"}, None),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://localhost:4318/v1/metrics"}, "otlp"),
+        ({"OTEL_METRICS_EXPORTER": "console"}, "console"),
+        ({**ENDPOINT, "OTEL_METRICS_EXPORTER": "none"}, None),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, None),
+    ],
+)
+def test_an_endpoint_or_an_exporter_turns_the_export_of_metrics_on(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], where: str | None
+) -> None:
+    set_all(monkeypatch, variables)
+    assert load_settings().metrics == where

@@ -108,10 +108,15 @@ class Settings(BaseSettings):
     otel_capture_content: str = _from_variable("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
     otel_sdk_disabled: str = _from_variable("OTEL_SDK_DISABLED")
     otel_traces_exporter: str = _from_variable("OTEL_TRACES_EXPORTER")
+    otel_metrics_exporter: str = _from_variable("OTEL_METRICS_EXPORTER")
+    otel_metrics_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
     otel_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_ENDPOINT")
     otel_traces_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     log_format: Literal["json", "console"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_trusted: str = ""
+    """Loggers, separated by commas, whose messages and arguments may be shown: those of your own
+    tools, where you know what they say. Of all others only what is written into their code is."""
 
     openai_api_key: SecretStr | None = Field(
         default=None, validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key")
@@ -129,6 +134,11 @@ class Settings(BaseSettings):
         return total
 
     @property
+    def trusted_loggers(self) -> list[str]:
+        """The names in `log_trusted`."""
+        return [name.strip() for name in self.log_trusted.split(",") if name.strip()]
+
+    @property
     def captures_content(self) -> bool:
         """Whether runs keep content in traces where neither request nor agent says anything."""
         wanted = self.otel_capture_content.strip().lower()
@@ -138,14 +148,22 @@ class Settings(BaseSettings):
     def traces(self) -> Literal["otlp", "console"] | None:
         """Where the worker's own export of traces goes; None for no such export. An endpoint turns
         it on, or an exporter that is named."""
+        return self._export(self.otel_traces_exporter, self.otel_traces_endpoint)
+
+    @property
+    def metrics(self) -> Literal["otlp", "console"] | None:
+        """The same of metrics, which `/metrics` shows in any case."""
+        return self._export(self.otel_metrics_exporter, self.otel_metrics_endpoint)
+
+    def _export(self, exporters: str, endpoint: str) -> Literal["otlp", "console"] | None:
         if self.otel_sdk_disabled.strip().lower() == "true":
             return None
-        named = [name.strip() for name in self.otel_traces_exporter.lower().split(",")]
+        named = [name.strip() for name in exporters.lower().split(",")]
         if "console" in named:
             return "console"
         if "otlp" in named:
             return "otlp"
-        has_endpoint = bool(self.otel_endpoint or self.otel_traces_endpoint)
+        has_endpoint = bool(self.otel_endpoint or endpoint)
         return "otlp" if has_endpoint and named == [""] else None
 
     @property

@@ -158,7 +158,7 @@ class LoopSession:
         try:
             await self._writer.store(messages)
         except (HayrunnerError, RunError) as error:
-            logger.warning("run %s: %s", self._run.message_id, error)
+            logger.warning("run %s was not stored: %s", self._run.message_id, type(error).__name__)
             return ending.failed_by(error)
         return ending
 

@@ -24,8 +24,10 @@ from hayrunner.serving.results import RunFacts, carried, make_result
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.serving.slots import Slots
 from hayrunner.telemetry.bus import attempt_span, note_attempt_end
+from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.model_meter import counting
 from hayrunner.telemetry.tracing import is_on
 from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import (
@@ -90,6 +92,10 @@ class Asks:
             await self._answer(message, agent)
 
     async def _answer(self, message: Msg, agent: str) -> None:
+        with bound(agent=agent), counting(self.metrics):
+            await self._answered(message, agent)
+
+    async def _answered(self, message: Msg, agent: str) -> None:
         taken = False
         try:
             if self.draining or not self.slots.try_run(agent):
@@ -124,6 +130,7 @@ class Asks:
             await self._refuse(message, agent, failure("storage_error", _NOT_READ))
             return
         message_id = request.message_id or new_message_id()
+        bind(message_id=message_id, attempt=1)
         facts = _facts(request, agent, message_id, requested_at)
         publisher = EventPublisher(
             self.bus.nc, self.bus.link, message.reply, blobs=self.blobs.of(message_id)

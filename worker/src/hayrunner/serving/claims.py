@@ -208,10 +208,7 @@ class Claims:
         its way, or was lost. Every takeover counts an attempt.
         """
         found = await self.find(claim.message_id)
-        if found is None:
-            return False
-        record = found[0]
-        return (record.worker, record.attempt) == (claim.record.worker, claim.record.attempt)
+        return found is not None and _same_holder(found[0], claim.record)
 
     async def keep(self, claim: Claim, step: KeptStep, *, patience_s: float) -> None:
         """The run's checkpoint from now on; `ClaimLost` where the run is another worker's."""
@@ -249,10 +246,22 @@ class Claims:
         data = _ENCODER.encode(record)
 
         async def write() -> int:
-            return await self._write(claim.key, data, claim.revision)
+            try:
+                return await self._write(claim.key, data, claim.revision)
+            except ClaimLost:
+                # Or a write of this worker's own came between, whose task was cancelled before
+                # it heard of it.
+                claim.revision = await self._own_revision(claim)
+                return await self._write(claim.key, data, claim.revision)
 
         claim.revision = await _until(write, patience_s)
         claim.record = record
+
+    async def _own_revision(self, claim: Claim) -> int:
+        found = await self.find(claim.message_id)
+        if found is None or not _same_holder(found[0], claim.record):
+            raise ClaimLost from None
+        return found[1]
 
     async def _take(self, message_id: str, record: ClaimRecord, *, revision: int) -> Claim | None:
         key = subjects.claim_key(self._namespace, message_id)
@@ -277,6 +286,10 @@ class Claims:
                 # An earlier try of this write was stored, and only its answer was lost.
                 return int(entry.revision or 0)
             raise ClaimLost from None
+
+
+def _same_holder(found: ClaimRecord, own: ClaimRecord) -> bool:
+    return (found.worker, found.attempt) == (own.worker, own.attempt)
 
 
 async def _until(write: Callable[[], Awaitable[T]], patience_s: float) -> T:

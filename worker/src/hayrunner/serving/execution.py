@@ -21,8 +21,10 @@ from hayrunner.serving.results import RunFacts
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
 from hayrunner.serving.steps import RunSteps, StepBlobs, kept_bytes
 from hayrunner.telemetry.bus import note_attempt_end, note_attempt_parked
+from hayrunner.telemetry.log_fields import bind
 from hayrunner.telemetry.logs import get_logger
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.model_meter import counting
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import RunFailure
 
@@ -78,10 +80,15 @@ class Execution:
         assert task is not None
         held = HeldRun(claim=claim, delivery=delivery, end_here=lambda: _cancel(task))
         self.holdings.add(held)
+        bind(message_id=facts.message_id, attempt=claim.attempt)
+        _log.debug("attempt begun")
         started = time.time()
-        self.metrics.run_started(facts.agent, queue_wait_s=started - delivery.requested_at)
+        # Later attempts do not start late for want of a worker.
+        waited = started - delivery.requested_at if claim.attempt == 1 else None
+        self.metrics.run_started(facts.agent, queue_wait_s=waited)
         try:
-            await self._attempt(held, facts, drive, outcome)
+            with counting(self.metrics):
+                await self._attempt(held, facts, drive, outcome)
         except asyncio.CancelledError:
             if held.lost:
                 # This cancel was ours: the claim is gone, and there is nothing to hand back.
@@ -184,11 +191,10 @@ class Execution:
         note_attempt_end(result.status, code)
         _log.info(
             "run ended",
-            agent=facts.agent,
-            message_id=facts.message_id,
             status=result.status,
             error_code=code,
             attempts=facts.attempts,
+            model_calls=result.model_calls,
         )
 
     async def _was_ended(self, held: HeldRun, stored: StoredRun | None) -> bool:
@@ -223,6 +229,7 @@ class Execution:
             overdue=lambda: held.delivery.overdue,
             on_repair=self.metrics.events_repaired,
             blobs=Blobs(self.bus).of(held.claim.message_id),
+            on_stored=self.metrics.event_stored,
         )
 
     async def _hand_back(self, claim: Claim) -> None:

@@ -19,6 +19,7 @@ from hayrunner.serving.failures import failed, failure
 from hayrunner.serving.results import RunFacts
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.telemetry.bus import attempt_span
+from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
 from hayrunner.telemetry.names import UNKNOWN_DESTINATION
@@ -55,6 +56,10 @@ class Handler:
         the request was put back by then."""
         if delivery.times_delivered > 1:
             self.metrics.redelivered(delivery.agent)
+        with bound(agent=delivery.agent):
+            await self._settle(delivery)
+
+    async def _settle(self, delivery: Delivery) -> None:
         try:
             await self._handle(delivery)
         except ClaimLost:
@@ -84,6 +89,7 @@ class Handler:
             await self.give_up(delivery, error.to_wire())
             return
         message_id = _message_id(delivery, request.message_id)
+        bind(message_id=message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is None:
             return
@@ -108,16 +114,19 @@ class Handler:
 
     async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         """A request that nobody can run: dead letter, then its failed result, then the ack."""
-        await self._give_up(delivery, cause, bury_first=True)
+        with bound(agent=delivery.agent):
+            await self._give_up(delivery, cause, bury_first=True)
 
     async def give_up_stray(self, delivery: Delivery, cause: RunFailure) -> None:
         """The same for one that was found on the queue, by looks that may be wrong: where its run
         has ended, or goes on elsewhere, it is no dead letter."""
-        await self._give_up(delivery, cause, bury_first=False)
+        with bound(agent=delivery.agent):
+            await self._give_up(delivery, cause, bury_first=False)
 
     async def _give_up(self, delivery: Delivery, cause: RunFailure, *, bury_first: bool) -> None:
         outcome = failed(cause)
         message_id = _message_id(delivery, peek_message_id(delivery.data))
+        bind(message_id=message_id)
         if bury_first:
             await self._bury(delivery, outcome, message_id)
         admitted = await self.admission.admit(delivery, message_id)

@@ -20,11 +20,22 @@ def run_worker(settings: Settings, registry: AgentRegistry) -> None:
 
     Raises what `Worker.serve` raises.
     """
-    set_up_logs(form=settings.log_format, level=settings.log_level)
-    with traced(settings):
+    set_up_logs(
+        form=settings.log_format, level=settings.log_level, trusted=settings.trusted_loggers
+    )
+    with traced(settings), measured(settings):
         _spare_the_collector()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(serve_until_signalled(Worker(settings, registry)))
+
+
+def measured(settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Metrics go to a collector while this goes on, where they are configured to."""
+    if settings.metrics is None:
+        return contextlib.nullcontext()
+    from hayrunner.telemetry.otel_setup import exported_metrics
+
+    return exported_metrics(settings)
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ class BusAgents:
         # Whatever else keeps the bus from telling (no connection, events gone by age) is the
         # caller's failed tool call, not its failed run.
         except (NatsError, ConnectionError, EventsLost) as error:
-            _log.warning("a subagent could not be called", agent=call.agent, **cause_of(error))
+            _log.warning("a subagent could not be called", subagent=call.agent, **cause_of(error))
             raise InternalError("the agent could not be called over the bus") from error
 
     async def _follow(self, call: RemoteCall, message_id: str, on_event: OnEvent) -> RunResult:
@@ -69,7 +69,9 @@ class BusAgents:
                 async for event in events:
                     await on_event(event)
         except EventsLost:
-            _log.warning("events of a subagent are lost", agent=call.agent, message_id=message_id)
+            _log.warning(
+                "events of a subagent are lost", subagent=call.agent, subagent_run=message_id
+            )
             return await self._client.result(message_id, timeout=_SILENCE_S)
         return await self._client.result(message_id, timeout=_RESULT_S)
 
@@ -78,7 +80,7 @@ class BusAgents:
         try:
             await self._client.cancel(message_id, reason, timeout=_CANCEL_S)
         except (RunError, ClientTimeout, NatsError, ConnectionError) as error:
-            _log.warning("a subagent was not cancelled", message_id=message_id, **cause_of(error))
+            _log.warning("a subagent was not cancelled", subagent_run=message_id, **cause_of(error))
 
 
 def _derived_id(key: str) -> str:

@@ -9,9 +9,11 @@ application around the worker or from `opentelemetry-instrument`, is used as it 
 import importlib.util
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 from opentelemetry.trace import ProxyTracerProvider, TracerProvider
@@ -19,7 +21,10 @@ from opentelemetry.trace import ProxyTracerProvider, TracerProvider
 from hayrunner.settings import Settings
 from hayrunner.telemetry.gate import ContentPolicy
 
-__all__ = ["Export", "content_policy", "set_up_export"]
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+
+__all__ = ["Export", "content_policy", "exported_metrics", "set_up_export"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +57,7 @@ def set_up_export(settings: Settings) -> Export | None:
         return _of_the_process()
     if (existing := _of_the_process()) is not None:
         return existing
-    if missing := [name for name in _NEEDED if not _is_installed(name)]:
-        logger.warning(
-            "traces are configured, but %s is not installed: pip install 'hayrunner[otel]'",
-            missing[0],
-        )
+    if _missing_packages("traces"):
         return None
     return _new_export(settings.traces)
 
@@ -75,20 +76,39 @@ def _is_installed(name: str) -> bool:
         return False
 
 
+@contextmanager
+def exported_metrics(settings: Settings) -> Generator[None]:
+    """Metrics that are made while this goes on are exported, where the environment says so."""
+    if settings.metrics is None or _missing_packages("metrics"):
+        yield
+        return
+    from hayrunner.telemetry.metrics_export import export_metrics
+
+    end = export_metrics(settings.metrics, _resource())
+    try:
+        yield
+    finally:
+        _end(end)
+
+
+def _missing_packages(what: str) -> bool:
+    """Whether the extra is not installed, which is said then."""
+    missing = [name for name in _NEEDED if not _is_installed(name)]
+    if missing:
+        logger.warning(
+            "%s are configured, but %s is not installed: pip install 'hayrunner[otel]'",
+            what,
+            missing[0],
+        )
+    return bool(missing)
+
+
 def _new_export(kind: str) -> Export:
-    from opentelemetry.sdk.resources import SERVICE_NAME as KEY
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider as SdkProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-    # What `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say goes first.
-    resource = Resource.create({})
-    if str(resource.attributes.get(KEY, "")).startswith("unknown_service"):
-        resource = resource.merge(Resource({KEY: SERVICE_NAME}))
-    if "service.version" not in resource.attributes:
-        resource = resource.merge(Resource({"service.version": version("hayrunner")}))
     # Its own hook at the end of the process has no limit.
-    provider = SdkProvider(resource=resource, shutdown_on_exit=False)
+    provider = SdkProvider(resource=_resource(), shutdown_on_exit=False)
     if kind == "console":
         exporter = ConsoleSpanExporter()
     else:
@@ -100,10 +120,23 @@ def _new_export(kind: str) -> Export:
     return Export(provider=provider, end=lambda: _end(provider.shutdown))
 
 
+def _resource() -> "Resource":
+    from opentelemetry.sdk.resources import SERVICE_NAME as KEY
+    from opentelemetry.sdk.resources import Resource
+
+    # What `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say goes first.
+    resource = Resource.create({})
+    if str(resource.attributes.get(KEY, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({KEY: SERVICE_NAME}))
+    if "service.version" not in resource.attributes:
+        resource = resource.merge(Resource({"service.version": version("hayrunner")}))
+    return resource
+
+
 def _end(shutdown: Callable[[], None]) -> None:
     """In a thread of its own, which is left behind where a collector takes too long."""
-    ending = threading.Thread(target=shutdown, name="end of traces", daemon=True)
+    ending = threading.Thread(target=shutdown, name="end of export", daemon=True)
     ending.start()
     ending.join(END_LIMIT_S)
     if ending.is_alive():
-        logger.warning("the last spans were not taken within %g s", END_LIMIT_S)
+        logger.warning("the collector did not take everything within %g s", END_LIMIT_S)
