@@ -319,3 +319,26 @@ async def test_a_worker_ends_while_the_server_is_away(
     await eventually(lambda: worker.problems(), what="the outage")
 
     await asyncio.wait_for(worker.shutdown(), 15)
+
+
+async def test_runs_of_a_worker_that_drained_while_the_server_was_away_go_on_elsewhere(
+    serve: Serve, requester: Requester, nats_server: EmbeddedServer
+) -> None:
+    async def wait_for_ever(session: Session) -> str:
+        await session.say("first ")
+        await asyncio.Event().wait()
+        return ""
+
+    leaving = await serve(ScriptedAgent(script=wait_for_ever), drain_timeout_s=0.1, ack_wait_s=1)
+    message_id = await requester.publish()
+    await eventually(lambda: len(requester.events[message_id]) == 2, what="the first text")
+    await nats_server.kill()
+    await eventually(lambda: leaving.problems(), what="the outage")
+    await asyncio.wait_for(leaving.shutdown(), 30)
+
+    await nats_server.start()
+    await serve(ScriptedAgent(), worker_id="second", ack_wait_s=1)
+    result = await requester.ended(message_id, timeout=30)
+    assert result.status == "completed"
+    assert check_stream(await requester.stored_events(message_id)) == []
+    await eventually(requester.queue_is_empty, what="an empty queue")
