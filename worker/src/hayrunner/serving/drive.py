@@ -16,8 +16,7 @@ from hayrunner.adapters.outcome import EventSink, RunOutcome, RunParked, StepSto
 from hayrunner.serving.failures import failed, failure, failure_of
 from hayrunner.serving.served import RunSession, ServedAgent
 from hayrunner_contracts.commands import COMMAND_REFUSED, SAID, RunCommand
-from hayrunner_contracts.errors import RunError
-from hayrunner_contracts.errors import RunFailure
+from hayrunner_contracts.errors import RunError, RunFailure
 from hayrunner_contracts.events import Data, Error, MessageEnd, StreamEvent, ToolApprovalRequest
 from hayrunner_contracts.requests import RunRequest
 
