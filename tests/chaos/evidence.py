@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 from tests.chaos.consumers import Seen
@@ -11,13 +12,20 @@ from tests.chaos.journal import read_journals
 from tests.chaos.plan import Plan
 
 from hayrunner.serving.claims import ClaimRecord
-from hayrunner.serving.stored import messages_of
+from hayrunner.serving.stored import StoredMessage, messages_of
 from hayrunner_contracts import subjects
-from hayrunner_contracts.headers import DEAD_REASON
+from hayrunner_contracts.blobs import BlobStore
+from hayrunner_contracts.codec import decode_event, encode
+from hayrunner_contracts.errors import StorageFailed
+from hayrunner_contracts.headers import BLOB, DEAD_REASON
+from hayrunner_contracts.references import reference_of
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.threads import ThreadMessages
 
 __all__ = ["Evidence", "StoredEvent", "collect", "keep"]
+
+
+_ANY_SIZE = 2**31
 
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,9 +108,10 @@ def _id_in(subject: str) -> str:
 async def _events(nc: Client) -> dict[str, list[StoredEvent]]:
     found: dict[str, list[StoredEvent]] = {}
     async for message in messages_of(nc, subjects.RUN_EVENTS, "runs.*.*.events"):
-        event = StoredEvent(
-            sequence=message.sequence, stored_at=message.stored_at, data=message.data
-        )
+        data = await _content(nc, message)
+        if message.headers.get(BLOB):
+            data = encode(replace(decode_event(data), seq=decode_event(message.data).seq))
+        event = StoredEvent(sequence=message.sequence, stored_at=message.stored_at, data=data)
         found.setdefault(_id_in(message.subject), []).append(event)
     return found
 
@@ -110,9 +119,23 @@ async def _events(nc: Client) -> dict[str, list[StoredEvent]]:
 async def _results(nc: Client) -> dict[str, RunResult]:
     stored = messages_of(nc, subjects.RUN_RESULTS, "runs.*.*.result")
     return {
-        _id_in(message.subject): msgspec.json.decode(message.data, type=RunResult)
+        _id_in(message.subject): msgspec.json.decode(await _content(nc, message), type=RunResult)
         async for message in stored
     }
+
+
+async def _content(
+    nc: Client, message: StoredMessage, bucket: str = subjects.RUN_BLOBS_BUCKET
+) -> bytes:
+    """What the message says, wherever it is kept; where that is gone, what is left of it here."""
+    reference = reference_of(message.headers)
+    if reference is None:
+        return message.data
+    store = BlobStore(nc, bucket=bucket)
+    try:
+        return await store.get(reference.name, digest=reference.digest, max_bytes=_ANY_SIZE)
+    except StorageFailed:
+        return message.data
 
 
 async def _claims(nc: Client) -> dict[str, ClaimRecord]:
@@ -134,7 +157,7 @@ async def _threads(nc: Client) -> dict[str, list[ThreadMessages]]:
     found: dict[str, list[ThreadMessages]] = {}
     async for message in messages_of(nc, subjects.THREADS, "threads.*.*"):
         if msgspec.json.decode(message.data).get("type") == "messages":
-            record = _RECORDS.decode(message.data)
+            record = _RECORDS.decode(await _content(nc, message, subjects.THREAD_BLOBS_BUCKET))
             found.setdefault(_id_in(message.subject), []).append(record)
     return found
 

@@ -17,6 +17,9 @@ __all__ = ["Breaking", "ClusterSite", "OneServer", "Site"]
 
 Breaking = Callable[[Fault], Awaitable[None]]
 
+# Smaller than the default, so that what is larger than a message is not larger than need be.
+_MAX_PAYLOAD = 256 * 1024
+
 _STREAMS = (
     subjects.AGENT_REQUESTS,
     f"KV_{subjects.RUNS_BUCKET}",
@@ -56,7 +59,9 @@ class OneServer:
     replicas = 1
 
     def __init__(self, folder: Path) -> None:
-        self._server = EmbeddedServer(store_dir=folder)
+        settings = folder.parent / "nats.conf"
+        settings.write_text(f"max_payload: {_MAX_PAYLOAD}\n")
+        self._server = EmbeddedServer(store_dir=folder, arguments=("-c", str(settings)))
 
     @property
     def urls(self) -> list[str]:

@@ -36,11 +36,11 @@ def watched_publisher(journal: Journal, *, drop_every: int) -> PublisherFactory:
         def __init__(self, nc: Any, *args: Any, message_id: str, **more: Any) -> None:
             published = 0
 
-            async def lossy(subject: str, data: bytes) -> None:
+            async def lossy(subject: str, data: bytes, **headers: Any) -> None:
                 nonlocal published
                 published += 1
                 if published % drop_every:
-                    await nc.publish(subject, data)
+                    await nc.publish(subject, data, **headers)
 
             if drop_every:
                 more["send"] = lossy
