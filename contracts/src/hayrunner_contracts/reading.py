@@ -315,7 +315,8 @@ class EventReader(_Reader):
             last = await self._stored.last()
             if last is None or self._quiet_looks >= _LOOKS_BEFORE_DOUBT:
                 await self._look_for_result()
-                last = await self._stored.last()
+                # Of the stream's leader: a replica may have the result before the events.
+                last = await self._stored.newest()
         except nats.errors.ConnectionClosedError as error:
             raise ConnectionError("the connection to NATS is closed") from error
         except nats.errors.Error:
