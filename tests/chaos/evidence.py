@@ -1,5 +1,6 @@
 """What is there once all is over: everything NATS holds, everything that was written down."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = ["Evidence", "StoredEvent", "collect", "keep"]
 
 
 _ANY_SIZE = 2**31
+_CATCH_UP_S = 60.0
 
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +109,7 @@ def _id_in(subject: str) -> str:
 
 async def _events(nc: Client) -> dict[str, list[StoredEvent]]:
     found: dict[str, list[StoredEvent]] = {}
-    async for message in messages_of(nc, subjects.RUN_EVENTS, "runs.*.*.events"):
+    for message in await _all(nc, subjects.RUN_EVENTS, "runs.*.*.events"):
         data = await _content(nc, message)
         if message.headers.get(BLOB):
             data = encode(replace(decode_event(data), seq=decode_event(message.data).seq))
@@ -117,11 +119,22 @@ async def _events(nc: Client) -> dict[str, list[StoredEvent]]:
 
 
 async def _results(nc: Client) -> dict[str, RunResult]:
-    stored = messages_of(nc, subjects.RUN_RESULTS, "runs.*.*.result")
+    stored = await _all(nc, subjects.RUN_RESULTS, "runs.*.*.result")
     return {
         _id_in(message.subject): msgspec.json.decode(await _content(nc, message), type=RunResult)
-        async for message in stored
+        for message in stored
     }
+
+
+async def _all(nc: Client, stream: str, subject: str) -> list[StoredMessage]:
+    """All that the stream's leader has: the answer may come from a replica that is behind it."""
+    async with asyncio.timeout(_CATCH_UP_S):
+        while True:
+            state = (await nc.jetstream().stream_info(stream)).state
+            found = [message async for message in messages_of(nc, stream, subject)]
+            if len(found) >= state.messages:
+                return found
+            await asyncio.sleep(0.5)
 
 
 async def _content(
@@ -155,7 +168,7 @@ async def _claims(nc: Client) -> dict[str, ClaimRecord]:
 
 async def _threads(nc: Client) -> dict[str, list[ThreadMessages]]:
     found: dict[str, list[ThreadMessages]] = {}
-    async for message in messages_of(nc, subjects.THREADS, "threads.*.*"):
+    for message in await _all(nc, subjects.THREADS, "threads.*.*"):
         if msgspec.json.decode(message.data).get("type") == "messages":
             record = _RECORDS.decode(await _content(nc, message, subjects.THREAD_BLOBS_BUCKET))
             found.setdefault(_id_in(message.subject), []).append(record)

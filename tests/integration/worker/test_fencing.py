@@ -5,6 +5,7 @@ from nats.aio.client import Client
 from tests.integration.worker.conftest import Requester, Serve
 
 from hayrunner.serving.connection import Link
+from hayrunner.serving.publisher import Send
 from hayrunner.serving.run_events import RunPublisher, read_stored_run
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
@@ -25,12 +26,14 @@ class Attempts:
         self.requester = requester
         self.subject = f"runs.default.{MESSAGE_ID}.events"
 
-    async def begin(self, attempt: int, *, discard_after: int = 1) -> RunPublisher:
+    async def begin(
+        self, attempt: int, *, discard_after: int = 1, send: Send | None = None
+    ) -> RunPublisher:
         js, link = self.nc.jetstream(), Link()
         link.bind(self.nc)
         stored = await read_stored_run(self.nc, js, self.subject)
         publisher = RunPublisher(
-            self.nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored
+            self.nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored, send=send
         )
         await publisher.begin(
             agent="support",
@@ -117,6 +120,26 @@ async def test_a_stale_worker_that_speaks_while_it_is_taken_over_is_gone_on_afte
     fresh = RunPublisher(nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored)
     await fresh.begin(agent="support", thread_id=None, attempt=2, patience_s=5)
     await say(fresh, "right text")
+    await finish(fresh)
+    assert await attempts.text() == "right text"
+
+
+async def test_a_stale_worker_speaks_and_an_event_is_lost_and_still_no_number_is_missing(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+    stale = await attempts.begin(1)
+    await nc.flush()
+
+    async def lossy(subject: str, data: bytes) -> None:
+        if b"message_end" not in data:
+            await nc.publish(subject, data)
+
+    fresh = await attempts.begin(2, send=lossy)
+    await say(stale, "one ", "stale ")
+    await nc.flush()
+    await say(fresh, "right ", "text")
     await finish(fresh)
     assert await attempts.text() == "right text"
 

@@ -322,6 +322,9 @@ class RunPublisher(EventPublisher):
 
     async def _repair(self) -> bool:
         """Publish again what the stream lacks; whether it lacked nothing."""
+        # Before reading: what a stale worker says after it is more than was counted, and is found
+        # by the next look.
+        count = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
         stored: dict[int, _Said] = {}
         async for message in messages_of(
             self._nc, subjects.RUN_EVENTS, self.subject, start=self._from_sequence
@@ -334,7 +337,7 @@ class RunPublisher(EventPublisher):
         kept = list(enumerate(self._kept, start=self._kept_from))
         foreign = any(stored.get(seq, ours) != ours for seq, ours in kept)
         if foreign or max(stored, default=0) >= self._next:
-            await self._say_again(stored)
+            await self._say_again(stored, count)
             return False
         missing = [(seq, ours) for seq, ours in kept if seq not in stored and seq > oldest]
         for seq, ours in missing:
@@ -350,16 +353,18 @@ class RunPublisher(EventPublisher):
                 self._on_repair(len(missing))
             return False
         # Doubles may be stored: from here on they are part of the count.
-        self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
+        self._counted = count
         return True
 
-    async def _say_again(self, stored: dict[int, "_Said"]) -> None:
+    async def _say_again(self, stored: dict[int, "_Said"], count: int) -> None:
         """An earlier attempt, stopped and woken again, spoke under our numbers: what came since
-        the last look is void, and what is kept of it is told anew, under numbers of its own."""
+        the last look is void, and what is kept of it is told anew, under numbers of its own.
+        `count` is how many messages the subject had by then."""
+        self._counted = count
         void_after = self._kept_from - 1
         top = max(self._next - 1, *stored)
         await self._fill_gaps(
-            tuple(seq for seq in range(self._kept_from, top) if seq not in stored), 0
+            tuple(seq for seq in range(self._kept_from, top + 1) if seq not in stored), 0
         )
         resumed = RunResumed(seq=top + 1, attempt=self._attempt, discard_after=void_after)
         again = [_Said(encode(resumed)), *self._kept]
@@ -377,4 +382,4 @@ class RunPublisher(EventPublisher):
                 },
                 patience_s=_ANEW_PATIENCE_S,
             )
-        self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
+        self._counted += len(self._kept)
