@@ -11,7 +11,7 @@ from tests.chaos.plan import PlannedRun
 
 from hayrunner.serving.claims import ClaimRecord
 from hayrunner_contracts.codec import decode_event, encode
-from hayrunner_contracts.events import RunResumed, StreamEnd, UnknownEvent
+from hayrunner_contracts.events import MessageStart, RunResumed, StreamEnd, UnknownEvent
 from hayrunner_contracts.following import Event, followed_events
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.stream_rules import effective_events
@@ -81,6 +81,11 @@ class Case:
     def ever(self, kind: type[Any]) -> list[Any]:
         """The events of one type that are stored, void ones too."""
         return [event for event in self.all if isinstance(event, kind)]
+
+    @property
+    def attempt_of_start(self) -> int:
+        """The attempt that said the first event."""
+        return next((event.attempt for event in self.of(MessageStart)), 1)
 
     @property
     def completed(self) -> bool:

@@ -1,9 +1,12 @@
 """A worker that stood still wakes up, and speaks about a run that another one has by now."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from nats.aio.client import Client
 from tests.integration.worker.conftest import Requester, Serve
 
+from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import Send
 from hayrunner.serving.run_events import RunPublisher, read_stored_run
@@ -27,13 +30,25 @@ class Attempts:
         self.subject = f"runs.default.{MESSAGE_ID}.events"
 
     async def begin(
-        self, attempt: int, *, discard_after: int = 1, send: Send | None = None
+        self,
+        attempt: int,
+        *,
+        discard_after: int = 1,
+        send: Send | None = None,
+        may_go_on: Callable[[], Awaitable[bool]] | None = None,
     ) -> RunPublisher:
         js, link = self.nc.jetstream(), Link()
         link.bind(self.nc)
         stored = await read_stored_run(self.nc, js, self.subject)
         publisher = RunPublisher(
-            self.nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored, send=send
+            self.nc,
+            js,
+            link,
+            namespace="default",
+            message_id=MESSAGE_ID,
+            stored=stored,
+            send=send,
+            may_go_on=may_go_on,
         )
         await publisher.begin(
             agent="support",
@@ -120,6 +135,28 @@ async def test_a_stale_worker_that_speaks_while_it_is_taken_over_is_gone_on_afte
     fresh = RunPublisher(nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored)
     await fresh.begin(agent="support", thread_id=None, attempt=2, patience_s=5)
     await say(fresh, "right text")
+    await finish(fresh)
+    assert await attempts.text() == "right text"
+
+
+async def test_a_stale_worker_that_finds_others_words_among_its_own_falls_silent(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+
+    async def no_longer() -> bool:
+        return False
+
+    stale = await attempts.begin(1, may_go_on=no_longer)
+    await say(stale, "one ", "two ")
+    await nc.flush()
+    fresh = await attempts.begin(2)
+    await say(fresh, "right ")
+    await nc.flush()
+    with pytest.raises(ClaimLost):
+        await stale.verify(patience_s=5)
+    await say(fresh, "text")
     await finish(fresh)
     assert await attempts.text() == "right text"
 

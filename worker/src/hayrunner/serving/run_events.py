@@ -17,6 +17,7 @@ from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
 from hayrunner.serving.stored import (
+    StoredMessage,
     all_of,
     count_of,
     is_write_once_refusal,
@@ -42,6 +43,7 @@ _KEPT_EVENTS = 4_096
 _KEPT_BYTES = 4 * 1024 * 1024
 _CONFIRM_TRIES = 3
 _ANEW_PATIENCE_S = 600.0
+_AGAIN_S = 0.2
 # Capture is asynchronous: how long to wait for a count to become full before reading it all.
 _CAPTURE_WAITS_S = (0.0, 0.002, 0.005, 0.02, 0.1)
 
@@ -220,7 +222,7 @@ class RunPublisher(EventPublisher):
             except NatsError:
                 if time.monotonic() > end:
                     raise
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(_AGAIN_S)
         self._kept.clear()
         self._kept_bytes = 0
         self._kept_from = self._next
@@ -229,7 +231,7 @@ class RunPublisher(EventPublisher):
         """`stream_end`, stored when this returns. Nothing can be published after it."""
         while True:
             # Nothing of another attempt may come between the last look and the end.
-            last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            last = await self._last(patience_s)
             await self.verify(patience_s=patience_s)
             after = 0 if last is None else last.sequence
             if await self._publish_acked(
@@ -258,7 +260,7 @@ class RunPublisher(EventPublisher):
                 raise
             # The server looks at this before it looks for doubles: an earlier try of this
             # publish, whose answer was lost, is refused by itself.
-            last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            last = await self._last(patience_s)
             if last is None or last.data != data:
                 return False
             sequence = last.sequence
@@ -268,6 +270,17 @@ class RunPublisher(EventPublisher):
         self._counted += 1
         self._kept_from = self._next
         return True
+
+    async def _last(self, patience_s: float) -> StoredMessage | None:
+        """The last message that is stored; while the stream has no leader, nobody knows."""
+        end = time.monotonic() + patience_s
+        while True:
+            try:
+                return await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            except NatsError:
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
 
     async def _fill_gaps(self, gaps: tuple[int, ...], patience_s: float) -> None:
         """Events that died with the other worker: void, but a consumer counts them."""
@@ -307,6 +320,10 @@ class RunPublisher(EventPublisher):
         except NatsError:
             # NATS is away: try again with the next event; publishing will wait by then.
             return
+        except ClaimLost:
+            # The run is being cancelled here; until then nothing more is said.
+            self._muted = True
+            await asyncio.Event().wait()
         self._kept.clear()
         self._kept_bytes = 0
 
@@ -321,7 +338,8 @@ class RunPublisher(EventPublisher):
         return False
 
     async def _repair(self) -> bool:
-        """Publish again what the stream lacks; whether it lacked nothing."""
+        """Publish again what the stream lacks; whether it lacked nothing. `ClaimLost` where that
+        is another worker's to do."""
         # Before reading: what a stale worker says after it is more than was counted, and is found
         # by the next look.
         count = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
@@ -336,10 +354,14 @@ class RunPublisher(EventPublisher):
         oldest = min(stored, default=0)
         kept = list(enumerate(self._kept, start=self._kept_from))
         foreign = any(stored.get(seq, ours) != ours for seq, ours in kept)
-        if foreign or max(stored, default=0) >= self._next:
+        foreign = foreign or max(stored, default=0) >= self._next
+        missing = [(seq, ours) for seq, ours in kept if seq not in stored and seq > oldest]
+        if (foreign or missing) and not await self._may_go_on():
+            # Not the other one is stale, this one is.
+            raise ClaimLost
+        if foreign:
             await self._say_again(stored, count)
             return False
-        missing = [(seq, ours) for seq, ours in kept if seq not in stored and seq > oldest]
         for seq, ours in missing:
             await store(
                 self._js,
