@@ -36,7 +36,7 @@ def bytes_of(event: Event) -> bytes:
 class Case:
     """One run. `events` are what a reader of the stream sees, `effective` those of them that
     count. `behind` are the numbers of events that no reader sees, since something before them is
-    missing; `conflicts` those of events that count beside another one of that number."""
+    missing."""
 
     def __init__(self, run: PlannedRun, stored: Iterable[StoredEvent]) -> None:
         self.run = run
@@ -56,23 +56,9 @@ class Case:
         last = self.events[-1].seq if self.events else 0
         self.behind = sorted({event.seq for _, event in every if event.seq > last})
         counting = {event.seq: bytes_of(event) for event in self.effective}
-        self.conflicts = self._conflicts(self.all, counting)
         for one, event in every:
             if counting.get(event.seq) == bytes_of(event):
                 self.stored_at.setdefault(event.seq, one.stored_at)
-
-    @staticmethod
-    def _conflicts(every: list[Event], counting: dict[int, bytes]) -> list[int]:
-        """What a stale worker said under numbers that are another's by then is void, or it was
-        said before a `run_resumed` that counted back."""
-        last = max((event.seq for event in every if isinstance(event, RunResumed)), default=0)
-        return sorted(
-            {
-                event.seq
-                for event in every
-                if event.seq > last and counting.get(event.seq, b"") != bytes_of(event)
-            }
-        )
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The events of one type that count."""
@@ -99,11 +85,13 @@ def _up_to_the_end(
     stored: Iterable[tuple[StoredEvent, Event]],
 ) -> list[tuple[StoredEvent, Event]]:
     """Nobody reads on after the last event: what an old worker had in its socket when it was
-    stopped may come then, and is nobody's."""
+    stopped may come then, and is nobody's. What a worker says that takes the run for its own is
+    kept."""
     found: list[tuple[StoredEvent, Event]] = []
+    ended = False
     for one, event in stored:
-        ended = any(isinstance(known, StreamEnd) for _, known in found[-1:])
-        if not ended or isinstance(event, StreamEnd):
+        ended = ended or isinstance(event, StreamEnd)
+        if not ended or isinstance(event, StreamEnd | RunResumed):
             found.append((one, event))
     return found
 

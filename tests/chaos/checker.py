@@ -21,7 +21,7 @@ __all__ = ["CATEGORIES", "Violation", "check"]
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "lost": ("no_result", "no_end", "open_claim", "still_queued", "not_accepted"),
-    "doubled": ("two_results", "two_ends", "event_conflict", "thread_doubled"),
+    "doubled": ("two_results", "two_ends", "after_end", "thread_doubled"),
     "gaps": ("gap",),
     "repeated tools": ("tool_repeated", "tool_key", "tool_times", "denied_ran", "asked_again"),
     "text differences": ("text", "answer", "thread", "told"),
@@ -55,6 +55,8 @@ def check_ends(case: Case) -> Iterator[Violation]:
     ends = case.ever(StreamEnd)
     if len(ends) > 1:
         yield case.violation("two_ends", f"at {[event.seq for event in ends]}")
+    if ends and case.all[-1] is not ends[-1]:
+        yield case.violation("after_end", f"{case.all[-1]}")
     if not ends:
         yield case.violation("no_end", f"{len(case.events)} events")
     if result is None:
@@ -70,9 +72,7 @@ def check_ends(case: Case) -> Iterator[Violation]:
 
 
 def check_numbers(case: Case) -> Iterator[Violation]:
-    """A reader gets through to the last one, and no two that count have one number."""
-    if case.conflicts:
-        yield case.violation("event_conflict", f"two events under {case.conflicts}")
+    """A reader gets through to the last one."""
     numbers = [event.seq for event in case.events]
     if case.behind:
         yield case.violation("gap", f"after {numbers[-1:]} comes {case.behind[:5]}")

@@ -19,7 +19,7 @@ __all__ = ["BROKEN", "GUARANTEES", "longest_pause_s"]
 _SHORT_PATIENCE_S = 10.0
 
 BROKEN: dict[Breakage, tuple[Callable[[], Plan], set[str]]] = {
-    "fencing": (lambda: stale_worker(11), {"event_conflict", "two_ends", "text", "stream"}),
+    "fencing": (lambda: stale_worker(11), {"after_end", "two_ends"}),
     "heartbeat": (lambda: long_runs(12, times=3.0), {"redelivered"}),
     "verification": (lambda: lost_events(13), {"gap"}),
     "checkpoints": (lambda: interrupted_tools(14), {"tool_key", "tool_repeated"}),

@@ -9,7 +9,7 @@ from tests.chaos.scenarios import interrupted_tools, long_runs, lost_events, sta
 
 async def test_a_worker_without_fencing_is_caught_by_its_doubled_events() -> None:
     verdict = await play(stale_worker(11), broken="fencing", patience_s=10)
-    assert verdict.rules & {"event_conflict", "two_ends"}, verdict.violations
+    assert verdict.rules & {"after_end", "two_ends"}, verdict.violations
 
 
 async def test_a_worker_without_heartbeat_is_caught_by_redeliveries() -> None:
