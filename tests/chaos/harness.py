@@ -33,6 +33,7 @@ Tell = Callable[[str], None]
 _CLIENTS = 4
 _PATIENCE_S = 45.0
 _QUIET_S = 20.0
+_CLUSTER_QUIET_S = 60.0
 _TELL_S = 30.0
 # Small, so that a consumer that is slow has to read from the stream.
 _SLOW_BUFFER = 16
@@ -107,7 +108,7 @@ async def _carry_out(
             tasks.create_task(load.run(began))
         telling.cancel()
         nc = await stack.enter_async_context(_connection(site.urls))
-        await _quiet(nc)
+        await _quiet(nc, _QUIET_S if plan.servers == 1 else _CLUSTER_QUIET_S)
         await fleet.stop()
         await site.settle()
         evidence = await collect(
@@ -164,11 +165,11 @@ async def _connection(urls: list[str]) -> AsyncGenerator[Client]:
         await nc.close()
 
 
-async def _quiet(nc: Client) -> None:
+async def _quiet(nc: Client, limit_s: float) -> None:
     """Wait until the queue is empty; the checker says so where it never is."""
     js = nc.jetstream()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_QUIET_S):
+        async with asyncio.timeout(limit_s):
             while True:
                 with contextlib.suppress(NatsError):
                     info = await js.stream_info(subjects.AGENT_REQUESTS)

@@ -13,6 +13,7 @@ from hayrunner.serving.run_events import RunPublisher, read_stored_run
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
 from hayrunner_contracts.following import Event, MessageBuilder
+from hayrunner_contracts.subjects import RUN_EVENTS
 from hayrunner_contracts.testing import assert_valid_stream
 
 # One kind of server is enough: what is looked at is the worker.
@@ -195,6 +196,24 @@ async def test_a_stale_worker_that_speaks_just_before_the_end_is_seen(
     await say(stale, *("stale " for _ in range(9)))
     await nc.flush()
     await fresh.end(patience_s=5)
+    assert await attempts.text() == "right text"
+
+
+async def test_what_the_stream_loses_just_before_the_end_is_stored_again(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    """As a cluster was seen to do that lost its leader."""
+    await serve()
+    attempts = Attempts(nc, requester)
+    publisher = await attempts.begin(1)
+    await say(publisher, "right ", "text")
+    await publisher.emit(MessageEnd(finish_reason="stop", usage=Usage()))
+    await publisher.verify(patience_s=5, keep=True)
+    js = nc.jetstream()
+    for _ in range(2):
+        last = await js.get_last_msg(RUN_EVENTS, attempts.subject)
+        await js.delete_msg(RUN_EVENTS, last.seq or 0)
+    await publisher.end(patience_s=5)
     assert await attempts.text() == "right text"
 
 

@@ -106,13 +106,15 @@ async def read_stored_run(nc: Client, js: JetStreamContext, subject: str) -> Sto
             count=count, last_seq=head.seq, last_type=head.type, last_sequence=last.sequence
         )
     stored = await all_of(nc, js, subjects.RUN_EVENTS, subject)
-    found = [_SEQ.decode(message.data).seq for message in stored]
+    heads = [_SEQ.decode(message.data) for message in stored]
+    found = [one.seq for one in heads]
     last_seq = max(found)
     gaps = sorted(set(range(min(found), last_seq)) - set(found))
     return StoredRun(
         count=len(found),
         last_seq=last_seq,
-        last_type=head.type,
+        # A stale worker's words may stand behind it.
+        last_type="stream_end" if any(one.type == "stream_end" for one in heads) else head.type,
         last_sequence=last.sequence,
         gaps=tuple(gaps),
     )
@@ -207,10 +209,13 @@ class RunPublisher(EventPublisher):
                 raise ClaimLost
             self._go_on_after(await read_stored_run(self._nc, self._js, self.subject))
 
-    async def verify(self, *, patience_s: float) -> None:
+    async def verify(self, *, patience_s: float, keep: bool = False) -> None:
         """Return once the stream holds every event published so far; what it lacks is published
-        again, in order. `ClaimLost` where events were thrown away because another worker has the
-        run; `nats.errors.Error` or `TimeoutError` when `patience_s` is over."""
+        again, in order. With `keep`, all of it is looked for once more by the next one.
+
+        `ClaimLost` where events were thrown away because another worker has the run;
+        `nats.errors.Error` or `TimeoutError` when `patience_s` is over.
+        """
         end = time.monotonic() + patience_s
         await asyncio.wait_for(self.flush(), patience_s)
         if self._muted or (self._overdue() and not await self._may_go_on()):
@@ -223,16 +228,17 @@ class RunPublisher(EventPublisher):
                 if time.monotonic() > end:
                     raise
                 await asyncio.sleep(_AGAIN_S)
-        self._kept.clear()
-        self._kept_bytes = 0
-        self._kept_from = self._next
+        if not keep:
+            self._kept.clear()
+            self._kept_bytes = 0
+            self._kept_from = self._next
 
     async def end(self, *, patience_s: float) -> None:
         """`stream_end`, stored when this returns. Nothing can be published after it."""
         while True:
             # Nothing of another attempt may come between the last look and the end.
             last = await self._last(patience_s)
-            await self.verify(patience_s=patience_s)
+            await self.verify(patience_s=patience_s, keep=True)
             after = 0 if last is None else last.sequence
             if await self._publish_acked(
                 StreamEnd(), mark="end", after=after, patience_s=patience_s
