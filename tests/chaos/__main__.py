@@ -24,7 +24,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--rate", type=float, default=10.0, help="runs a second")
+    parser.add_argument("--rate", type=float, default=5.0, help="runs a second")
     parser.add_argument("--fault-every", type=float, default=4.0, help="seconds")
     parser.add_argument("--ack-wait", type=float, default=2.0, help="seconds")
     parser.add_argument("--only", default=None, help="kinds of faults, as kill_worker,stop_nats")

@@ -16,7 +16,7 @@ from tests.chaos.scenarios import (
 
 __all__ = ["BROKEN", "GUARANTEES", "longest_pause_s"]
 
-_SHORT_PATIENCE_S = 10.0
+_SHORT_PATIENCE_S = 5.0
 
 BROKEN: dict[Breakage, tuple[Callable[[], Plan], set[str]]] = {
     "fencing": (lambda: stale_worker(11), {"after_end", "two_ends"}),
