@@ -45,8 +45,9 @@ def _rejected(case: Case) -> set[int]:
 def _answered(case: Case, text: str, *, whole: bool) -> int | None:
     """The step that the provider sent this text for, None where it never did."""
     for line in case.sent:
-        if line["text"] == text if whole else line["text"].startswith(text):
-            return line["step"] if line["whole"] or not whole else None
+        is_it = line["whole"] and line["text"] == text if whole else line["text"].startswith(text)
+        if is_it:
+            return line["step"]
     return None
 
 
