@@ -213,6 +213,15 @@ class Execution:
         if stored is not None and not stored.ended:
             publisher = self._publisher(held, stored)
         try:
+            if publisher is not None and stored is not None and stored.last_seq >= result.last_seq:
+                # The events were complete, and a worker that was taken for dead spoke after them.
+                await publisher.begin(
+                    agent=result.agent,
+                    thread_id=result.thread_id,
+                    attempt=held.claim.attempt,
+                    discard_after=result.last_seq - 1,
+                    patience_s=_BEGIN_PATIENCE_S,
+                )
             rest = self.endings.complete(held.claim, publisher, result)
             await uninterrupted(rest, held.delivery.ack)
         finally:
