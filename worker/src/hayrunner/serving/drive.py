@@ -16,13 +16,14 @@ from hayrunner.adapters.outcome import EventSink, RunOutcome, RunParked, StepSto
 from hayrunner.serving.failures import failed, failure, failure_of
 from hayrunner.serving.served import RunSession, ServedAgent
 from hayrunner_contracts.commands import COMMAND_REFUSED, SAID, RunCommand
-from hayrunner_contracts.errors import RunError
+from hayrunner_contracts.errors import RunError, RunFailure
 from hayrunner_contracts.events import Data, Error, MessageEnd, StreamEvent, ToolApprovalRequest
 from hayrunner_contracts.requests import RunRequest
 
-__all__ = ["Drive", "FrameSink", "Stopper"]
+__all__ = ["Drive", "FrameSink", "Prepared", "Stopper"]
 
 _STOP_GRACE_S = 10.0
+_REASON_MOST = 500
 # As many as the stream keeps for one run.
 _MOST_EARLY = 1_000
 
@@ -36,16 +37,17 @@ class Stopper:
         self._attended = attended
         self._early: list[RunCommand] = []
         self.code: StopCode | None = None
+        self._reason: str | None = None
         self.stopped = asyncio.Event()
         self._session: RunSession | None = None
 
-    def stop(self, code: StopCode) -> None:
+    def stop(self, code: StopCode, reason: str | None = None) -> None:
         if self.code is not None:
             return
-        self.code = code
+        self.code, self._reason = code, reason
         self.stopped.set()
         if self._session is not None:
-            self._session.stop(code, failure(code).message)
+            self._session.stop(code, self._why(code).message)
 
     def tell(self, command: RunCommand) -> None:
         """Give a command that is no cancel to the session, as soon as there is one."""
@@ -62,12 +64,19 @@ class Stopper:
             session.command(command)
         self._early.clear()
         if self.code is not None:
-            session.stop(self.code, failure(self.code).message)
+            session.stop(self.code, self._why(self.code).message)
 
     def outcome(self) -> RunOutcome:
         """What a run ends with that was stopped before it began."""
         code = self.code or "cancelled"
-        return failed(failure(code), "cancelled" if code == "cancelled" else "error")
+        return failed(self._why(code), "cancelled" if code == "cancelled" else "error")
+
+    def _why(self, code: StopCode) -> RunFailure:
+        """With the reason that was given, for whoever asked for the run."""
+        usual = failure(code)
+        if not self._reason:
+            return usual
+        return failure(code, f"{usual.message}: {self._reason[:_REASON_MOST]}")
 
 
 class FrameSink:
@@ -126,17 +135,47 @@ def _concerns_commands(event: StreamEvent) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Drive:
-    """One attempt at one request. `deadline` is seconds since the epoch, None for none. `steps` is
-    where a durable run's are kept."""
+    """One attempt at one request. `deadline` is seconds since the epoch, None for none."""
 
     agent: ServedAgent
     agent_name: str
     request: RunRequest
     message_id: str
     deadline: float | None
-    steps: StepStore | None = None
+
+    def prepare(self, sink: FrameSink, steps: StepStore | None = None) -> "Prepared":
+        """Open the session, which says whether it goes on from what `steps` has. Does nothing
+        yet that anybody could see."""
+        try:
+            session = self.agent.open_session(
+                _with_moment(self.request, self.deadline),
+                message_id=self.message_id,
+                sink=sink,
+                agent_name=self.agent_name,
+            )
+            goes_on = steps is not None and session.durable(steps)
+        # The boundary of what an agent's author wrote: whatever it raises ends the run, safely
+        # told.
+        except Exception as error:
+            return Prepared(sink=sink, deadline=self.deadline, fault=failure_of(error))
+        return Prepared(sink=sink, deadline=self.deadline, session=session, goes_on=goes_on)
 
     async def run(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
+        """Prepare and run, without keeping steps; see `Prepared.run`."""
+        return await self.prepare(sink).run(stopper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """An attempt about to run. `goes_on`: from where an earlier one left off."""
+
+    sink: FrameSink
+    deadline: float | None
+    session: RunSession | None = None
+    goes_on: bool = False
+    fault: RunFailure | None = None
+
+    async def run(self, stopper: Stopper) -> RunOutcome:
         """Run to an outcome; the frame is complete when this returns.
 
         Raises `CancelledError` when the attempt is ended from outside, and `RunParked`: the session
@@ -144,8 +183,8 @@ class Drive:
         """
         timer = self._start_timer(stopper)
         try:
-            outcome = await self._attempt(sink, stopper)
-            await sink.complete(outcome)
+            outcome = await self._attempt(stopper)
+            await self.sink.complete(outcome)
             return outcome
         finally:
             if timer is not None:
@@ -161,25 +200,18 @@ class Drive:
         loop = asyncio.get_running_loop()
         return loop.call_later(left, stopper.stop, "deadline_exceeded")
 
-    async def _attempt(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
-        found = None if self.steps is None else self.steps.found
-        if stopper.code is not None and found is None:
+    async def _attempt(self, stopper: Stopper) -> RunOutcome:
+        if stopper.code is not None and not self.goes_on:
             return stopper.outcome()
+        if self.session is None:
+            assert self.fault is not None
+            return failed(self.fault)
+        stopper.attach(self.session)
         try:
-            session = self.agent.open_session(
-                _with_moment(self.request, self.deadline),
-                message_id=self.message_id,
-                sink=sink,
-                agent_name=self.agent_name,
-            )
-            if self.steps is not None:
-                session.durable(self.steps)
-            stopper.attach(session)
-            return await _run_within(session, stopper)
+            return await _run_within(self.session, stopper)
         except RunParked:
             raise
-        # The boundary of what an agent's author wrote: whatever it raises ends the run, safely
-        # told. Cancellation is no `Exception` and passes.
+        # As above. Cancellation is no `Exception` and passes.
         except Exception as error:
             return failed(failure_of(error))
 
