@@ -75,8 +75,19 @@ async def lookup(word: str) -> str:
 def broken(word: str) -> str:
     """Looks a word up, and fails."""
     threading.Thread(target=_in_a_thread, args=(word,)).start()
+    _Unhappy(word)
     _raise(word)
     return ""
+
+
+class _Unhappy:
+    """Fails where nobody can catch it."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def __del__(self) -> None:
+        raise ValueError(f"at the end: {self._word}")
 
 
 def _in_a_thread(word: str) -> None:

@@ -313,6 +313,14 @@ _LOGS = [
         remove=_threads_as_python_shows_them,
     ),
     Gate(
+        name="exceptions that nobody can catch",
+        holds_back="their texts",
+        channel="process output",
+        bites=_set("ToolArgument"),
+        runs=("tool_error",),
+        remove=_replaced("hayrunner.telemetry.unhandled._not_raised", sys.__unraisablehook__),
+    ),
+    Gate(
         name="fields of runs",
         holds_back="agents' names that are none",
         channel="log, as JSON",

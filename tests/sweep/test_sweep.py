@@ -86,6 +86,7 @@ def test_without_content_the_log_says_what_happened(off: Swept) -> None:
     for said in ("looking for %s", "(text withheld)", "looking", "not found", "attempt begun"):
         assert events[said] > 0, said
     assert events["an unhandled exception ended a thread"] > 0
+    assert events["an exception could not be raised"] > 0
     assert events["a warning was issued"] > 0
     assert events["tool %s failed with %s (ref %s)"] == 0  # the worker's own are whole
     assert any(re.match(r"tool broken failed with", line["event"]) for line in lines)
