@@ -21,6 +21,7 @@ from hayrunner import RetryPolicy, RunHooks, SuggestionGenerator, current_tool_c
 from hayrunner.adapted import HaystackAgentAdapter, PipelineAgent
 from hayrunner.agent import Agent
 from hayrunner.approvals import requires_approval
+from hayrunner.errors import HayrunnerError
 from hayrunner.hooks import (
     HookRun,
     ModelResponse,
@@ -138,13 +139,24 @@ class SweepHooks(RunHooks):
         _logger.warning("ended with %s for %s", end.answer, run.user)
 
 
+def _raise_a_code(run: int) -> None:
+    error: Any = HayrunnerError(mark("AdapterException", run))
+    error.code = mark("ErrorCode", run)
+    raise error
+
+
 @component
 class _Odd:
     """A model that says of itself what no model should."""
 
     @component.output_types(replies=list[ChatMessage])
-    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
-        run = run_of(str(messages[-1].text))
+    def run(
+        self, messages: list[ChatMessage], generation_kwargs: Any = None, tools: Any = None
+    ) -> dict[str, Any]:
+        text = str(messages[-1].text)
+        run = run_of(text)
+        if "own_code" in text:
+            _raise_a_code(run)
         usage = {"prompt_tokens": 1, "completion_tokens": 1}
         meta = {"finish_reason": mark("FinishReason", run), "model": f"a {mark('ModelName', run)}"}
         reply = ChatMessage.from_assistant(mark("ModelText", run), meta={**meta, "usage": usage})
@@ -160,6 +172,8 @@ class _OwnAdapter:
         text = str(messages[-1].text)
         talk_carelessly(text)
         run = run_of(text)
+        if "own_code" in text:
+            _raise_a_code(run)
         if "own_fails" in text:
             raise RuntimeError(mark("AdapterException", run)) from ValueError(text)
         return f"of my own: {mark('AdapterAnswer', run)}"
@@ -266,6 +280,7 @@ def agents_over(generators: Mapping[str, Any]) -> tuple[list[Agent], list[Agent]
         _with_state(own),
         _pipeline("piped", generators["openai"]),
         _pipeline("odd", _Odd()),
+        _agent("odd_loop", _Odd(), tools=(), documents=()),
         _agent_in_a_pipeline(generators["openai"]),
         _Own(),
         *(_agent(f"by_{kind}", generators[kind]) for kind in ("openai", "responses", "anthropic")),

@@ -329,6 +329,14 @@ _LOGS = [
         remove=_replaced("hayrunner.telemetry.log_fields._AGENT_NAME", re.compile(".*")),
     ),
     Gate(
+        name="codes of the contract",
+        holds_back="codes that authors make up",
+        channel="log, as JSON",
+        bites=_set("ErrorCode"),
+        runs=("own_adapter",),
+        remove=_replaced("hayrunner.adapters.session.wire_code", lambda error: error.code),
+    ),
+    Gate(
         name="addresses of NATS",
         holds_back="passwords in them",
         channel="log, as JSON",

@@ -15,6 +15,8 @@ from hayrunner_contracts.messages import ChatMessage, ContentPart, FilePart, Ima
 
 # --- how a run may be asked for
 
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 
 @run
 async def success(stage: Stage, number: int, options: Options) -> None:
@@ -33,7 +35,9 @@ async def thread(stage: Stage, number: int, options: Options) -> None:
     thread_id, threads = mark("ThreadId", number), stage.client.threads
     await threads.create(thread_id, title=mark("ThreadTitle", number))
     text = prompt("talk", number)
-    run = await submitted(stage, "support", text, options, thread_id=thread_id)
+    headers = {"traceparent": PARENT, "tracestate": f"shop={mark('TraceState', number)}"}
+    more = {"thread_id": thread_id, "headers": headers}
+    run = await submitted(stage, "support", text, options, **more)
     await ended(run)
     comment = mark("RatingComment", number)
     await threads.rate(thread_id, run.message_id, "up", comment=comment)
@@ -120,6 +124,9 @@ async def invalid_arguments(stage: Stage, number: int, options: Options) -> None
 async def odd_names(stage: Stage, number: int, options: Options) -> None:
     await ran(stage, "support", "odd_names", number, options)
     await ran(stage, "odd", "talk", number, options)
+    await ran(stage, "odd_loop", "talk", number, options)
+    coded = f"own_code {mark('Prompt', number)}"
+    await ended(await submitted(stage, "odd_loop", coded, options), "internal")
 
 
 @run

@@ -163,7 +163,8 @@ async def bad_requests(stage: Stage, number: int, options: Options) -> None:
         assert result.error is not None
         assert result.error.code in ("invalid_request", "unsupported_option"), result.error
     broken = f'{{"prompt": "{mark("Prompt", number)}'.encode()
-    await stage.nc.jetstream().publish("agents.default.support.requests", broken)
+    headers = {"Order": mark("RequestHeader", number)}
+    await stage.nc.jetstream().publish("agents.default.support.requests", broken, headers=headers)
     await stage.nc.request("agents.default.support.ask", broken, timeout=10)
 
 
@@ -207,3 +208,8 @@ async def own_adapter(stage: Stage, number: int, options: Options) -> None:
     failed = f"own_fails {mark('Prompt', number)}"
     with pytest.raises(RunError):
         await stage.client.run("own_adapter", failed, **options)
+    coded = f"own_code {mark('Prompt', number)}"
+    with pytest.raises(RunError):
+        await stage.client.run("own_adapter", coded, **options)
+    with pytest.raises(RunError):
+        await stage.client.ask("own_adapter", coded, **options)

@@ -89,6 +89,8 @@ WAYS: dict[str, Way] = {
         "chat: gen_ai.conversation.id",
     ),
     "ThreadTitle": _address("a thread's title", "NATS headers"),
+    "RequestHeader": _address("other headers of a request", "NATS headers"),
+    "TraceState": _address("the `tracestate` of whoever asks", "NATS headers", "span resources"),
     "RatingComment": _never("what is said of an answer"),
     # --- what a model says
     "ModelText": _content("what a model says", "run input", "run output", *_MODEL),
@@ -135,6 +137,7 @@ WAYS: dict[str, Way] = {
     "HookException": _never("a hook's exception"),
     "AdapterAnswer": _content("an author's adapter's answer", "run output"),
     "AdapterException": _never("an author's adapter's exception"),
+    "ErrorCode": _never("an author's own error code"),
     # --- what people say meanwhile
     "Said": _content("`say`", "model input"),
     "ApproveFeedback": _content("feedback of an `approve`", "model input"),
