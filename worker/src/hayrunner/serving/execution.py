@@ -175,6 +175,7 @@ class Execution:
             wake_at, seen = parked.wake_at, steps.commands_seen
         finally:
             await inbox.close()
+            await steps.close()
         note_attempt_parked()
         await uninterrupted(
             self.parking.park(held, wake_at=wake_at, commands_seen=seen), _nothing_more
