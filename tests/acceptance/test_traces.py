@@ -183,7 +183,14 @@ async def test_content_goes_over_the_wire_where_the_run_says_so(
         ({}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "{url}"}, True),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "{url}", "OTEL_SDK_DISABLED": "true"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "{url}", "OTEL_TRACES_EXPORTER": "none"}, False),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "{url}",
+                "OTEL_TRACES_EXPORTER": "none",
+                "OTEL_METRICS_EXPORTER": "none",
+            },
+            False,
+        ),
     ],
 )
 async def test_nothing_of_the_sdk_is_imported_unless_traces_are_configured(

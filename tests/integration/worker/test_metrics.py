@@ -15,6 +15,7 @@ from hayrunner.serving.app import Worker
 from hayrunner.settings import Settings
 from hayrunner.telemetry.definitions import ALL
 from hayrunner.testing.provider import ScriptedProvider
+from hayrunner_contracts.testing import eventually
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -68,6 +69,8 @@ async def test_runs_and_model_calls_are_counted_without_a_word_of_them(
             ]
             for message_id in runs:
                 await requester.ended(message_id)
+            # A run is counted once its request is acked, after its last event.
+            await eventually(lambda: worker.running == 0, what="the runs to be counted")
             text, series = await scraped(worker)
 
     assert "secret" not in text

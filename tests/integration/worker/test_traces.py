@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.integration.worker.conftest import Requester, Serve
+from tests.integration.worker.conftest import Requester, Serve, ServeFiles
 from tests.integration.worker.scripted import ScriptedAgent, Session
 from tests.integration.worker.test_subagents import (
     ASK,
@@ -21,6 +21,7 @@ from tests.integration.worker.test_subagents import (
     provide,
     serving,
 )
+from tests.unit.agent.files import Files, deletes
 from tests.unit.agent.runs import call_turn, text_turn
 from tests.unit.telemetry.traces import Traces, attributes, parent_of
 
@@ -319,8 +320,8 @@ async def test_context_travels_and_baggage_and_headers_on_events_do_not(
 
     await ended(traces, 1)
     assert set(seen["requests"]) == {"Nats-Msg-Id", "traceparent"}
-    # That of the last event, by which it is stored once.
-    assert set(seen["events"]) <= {"Nats-Msg-Id"}
+    # Those of the last event, by which it is stored once.
+    assert all(name.startswith("Nats-") for name in seen["events"])
     assert "sentinel" not in str(seen)
 
 
@@ -353,3 +354,38 @@ def test_the_bus_is_not_asked_for_spans_where_nobody_traces() -> None:
     first: Any = bus.attempt_span("a", {}, message_id=None)
     assert first is bus.attempt_span("b", {"traceparent": REQUESTER}, message_id="x")
     assert bus.attempt_traceparent() is None
+
+
+@pytest.mark.parametrize("nats_server", ["process"], indirect=True)
+async def test_a_run_that_waited_for_a_person_goes_on_in_a_trace_that_leads_back(
+    serve_files: ServeFiles, client: RunClient, files: Files, traces: Traces
+) -> None:
+    await serve_files([deletes("/a"), text_turn("done")], {"park_after_s": 0.05})
+    run = await client.submit("support", "hi")
+    (waited,) = await ended(traces, 1)
+
+    await run.approve("call_0")
+    result = await run.result(timeout=15)
+
+    assert result.status == "completed"
+    assert files.done == ["delete /a"]
+    first, second = await ended(traces, 2)
+    assert first is waited
+    assert first.context is not None
+    assert second.parent is None
+    led_to = [dict(link.attributes or {})[names.LINK_TO] for link in second.links]
+    assert led_to == ["requester", "earlier attempt"]
+    assert second.links[1].context.span_id == first.context.span_id
+    assert attributes(first)[names.OUTCOME] == "parked"
+    begun, gone_on = traces.named("invoke_agent")
+    assert attributes(begun)[names.OUTCOME] == "parked"
+    assert attributes(gone_on)[names.RUN_STATUS] == "completed"
+    for span in (first, begun):
+        assert span.status.status_code is StatusCode.UNSET
+        assert names.ERROR_TYPE not in attributes(span)
+    # What was decided in between is done once, in the attempt that did it.
+    assert path_of(traces, traces.one("execute_tool")) == [
+        "execute_tool delete",
+        "invoke_agent support",
+        PROCESS,
+    ]

@@ -16,7 +16,7 @@ from tests.unit.agent.runs import (
     text_turn,
 )
 from tests.unit.telemetry.test_run_spans import add
-from tests.unit.telemetry.traces import Traces, attributes, said_nothing_of_errors
+from tests.unit.telemetry.traces import Traces, attributes, decoded, said_nothing_of_errors
 
 from hayrunner.telemetry import names
 from hayrunner_contracts.testing import eventually
@@ -112,3 +112,39 @@ async def test_a_worker_that_goes_away_ends_the_span(provide: Provide, traces: T
     told = attributes(traces.one("invoke_agent"))
     assert told[names.ERROR_TYPE] == "cancelled"
     assert names.RUN_STATUS not in told
+
+
+@pytest.mark.parametrize("options", [{}, {"record_content_telemetry": True}])
+async def test_a_call_that_is_made_again_is_a_span_each_time(
+    provide: Provide, traces: Traces, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def at_once(seconds: float) -> None:
+        return None
+
+    monkeypatch.setattr("hayrunner.adapters.retries._sleep", at_once)
+
+    def turn(body: dict[str, Any]) -> list[dict[str, Any]]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            return [*text_turn("Hel")[:1], {"$abort": True}]
+        return text_turn("Hello")
+
+    _, generator = await provide(turn)
+
+    told = await tell(agent_over(generator, provider_retries=1), options=options)
+
+    assert told.outcome.status == "completed"
+    first, second = traces.named("chat")
+    assert attributes(first)[names.ERROR_TYPE] == "provider_error"
+    assert first.status.status_code is StatusCode.ERROR
+    assert second.status.status_code is StatusCode.UNSET
+    assert attributes(traces.one("invoke_agent"))[names.RUN_STATUS] == "completed"
+    said = [decoded(span, names.OUTPUT_MESSAGES) for span in (first, second)]
+    if options:
+        texts = [message["parts"][0]["content"] for (message,) in said]
+        assert texts == ["Hel", "Hello"]
+    else:
+        assert said == [None, None]

@@ -26,7 +26,7 @@ from hayrunner.adapters.interjections import goes_on_for_what_was_said, take_in
 from hayrunner.adapters.kept_steps import keep_called, keep_settled, take_found
 from hayrunner.adapters.model_call import ModelReply, call_model, with_preamble
 from hayrunner.adapters.parameters import check_tool_choice
-from hayrunner.adapters.spans import NO_SPAN, foreign_tracing, span, tool_call_not_run
+from hayrunner.adapters.spans import NO_SPAN, foreign_tracing, note_calls_not_run, span
 from hayrunner.adapters.tool_batch import ToolBatch
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import ModelResponse
@@ -256,9 +256,8 @@ class _Step:
         pending = _pending_calls(self.state)
         checked = CheckedCalls(self.run_context, tools, answer.tool_choice)
         await checked.check(pending)
-        for call in pending:
-            if (told := checked.answers.get(call.id)) is not None:
-                tool_call_not_run(call, tools, told)
+        if checked.answers:
+            note_calls_not_run(pending, checked.answers, tools)
         if checked.repaired:
             reply = self._mend(reply, checked.repaired)
         batch = ToolBatch(

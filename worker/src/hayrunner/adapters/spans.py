@@ -15,8 +15,8 @@ from haystack.tools import Tool, flatten_tools_or_toolsets
 from haystack.tracing.tracer import NullSpan, Span
 
 from hayrunner.adapters import haystack_internals as internals
+from hayrunner.adapters.call_records import INVALID_ARGUMENTS
 from hayrunner.adapters.context import RunContext
-from hayrunner.adapters.normalize import INVALID_ARGUMENTS
 from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.telemetry import names, spans
 from hayrunner.telemetry.spans import ModelCallSpan, RunSpan, ToolCallSpan
@@ -28,6 +28,7 @@ __all__ = [
     "NO_SPAN",
     "foreign_tracing",
     "model_span",
+    "note_calls_not_run",
     "note_conversation",
     "note_end",
     "note_reply",
@@ -129,7 +130,10 @@ def _live_model_span(
         except BaseException:
             # Failed, stopped or cut: what there is of the reply.
             call.replied(
-                lambda: _partial(run), model=None, finish_reason=None, usage=run.normalizer.usage
+                lambda: _partial(run),
+                model=None,
+                finish_reason=None,
+                usage=run.normalizer.told_usage,
             )
             raise
 
@@ -175,6 +179,15 @@ def tool_call_not_run(
     if is_on():
         with tool_call_span(call, tools) as span:
             span.ended(names.REFUSED if refused else names.INVALID, lambda: text)
+
+
+def note_calls_not_run(
+    calls: Sequence[ToolCall], answers: Mapping[str | None, str], tools: Mapping[str, Tool]
+) -> None:
+    """Those of the calls that have an answer already."""
+    for call in calls:
+        if (told := answers.get(call.id)) is not None:
+            tool_call_not_run(call, tools, told)
 
 
 def _definitions(tools: Any) -> Iterator[Mapping[str, Any]]:
