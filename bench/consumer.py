@@ -240,6 +240,9 @@ async def _main(plan: Plan) -> None:
     if plan.burst or plan.whole:
         _mark(tally, "closed")
     sys.stdout.buffer.write(msgspec.json.encode(tally.result()) + b"\n")
+    sys.stdout.buffer.flush()
+    # Until it is ended: what it cost is looked up after it said that the window closed.
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
