@@ -141,7 +141,7 @@ class Asks:
         inbox = CommandInbox(
             self.bus,
             message_id,
-            on_cancel=lambda: stopper.stop("cancelled"),
+            on_cancel=lambda reason: stopper.stop("cancelled", reason),
             on_command=stopper.tell,
         )
         self.metrics.run_started(agent, queue_wait_s=None)

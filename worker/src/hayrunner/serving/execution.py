@@ -155,7 +155,7 @@ class Execution:
         inbox = CommandInbox(
             self.bus,
             drive.message_id,
-            on_cancel=lambda: stopper.stop("cancelled"),
+            on_cancel=lambda reason: stopper.stop("cancelled", reason),
             on_command=stopper.tell,
         )
         steps = RunSteps(
