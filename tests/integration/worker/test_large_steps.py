@@ -1,5 +1,6 @@
 """Checkpoints too large for a claim: what two have in common is stored once."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from hayrunner.serving.provisioning import provision
 from hayrunner.serving.steps import RunSteps, StepBlobs, kept_bytes
 from hayrunner.settings import Settings
 from hayrunner_contracts.blobs import BlobStore
+from hayrunner_contracts.testing import eventually
 
 # One kind of server is enough: what is looked at is the worker.
 pytestmark = pytest.mark.parametrize("nats_server", ["process"], indirect=True)
@@ -27,10 +29,16 @@ class Objects:
     def __init__(self, nc: Client) -> None:
         self._store = BlobStore(nc)
         self.put_names: list[str] = []
+        self.stored: list[str] = []
+        self.hangs = False
 
     async def put(self, name: str, data: bytes, *, patience_s: float) -> object:
         self.put_names.append(name)
-        return await self._store.put(name, data, patience_s=patience_s)
+        if self.hangs:
+            await asyncio.Event().wait()
+        reference = await self._store.put(name, data, patience_s=patience_s)
+        self.stored.append(name)
+        return reference
 
     async def get(self, name: str) -> bytes:
         return await self._store.get(name, max_bytes=1_000_000)
@@ -161,3 +169,38 @@ async def test_without_its_object_a_checkpoint_is_none(kept: Kept) -> None:
     await kept.objects.delete(kept.objects.put_names[0])
 
     assert await kept.found() is None
+
+
+async def test_an_object_that_is_put_is_no_checkpoint_while_its_events_are_not_verified(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = await kept.begin()
+    verifying = asyncio.Event()
+
+    async def verify(*, patience_s: float) -> None:
+        verifying.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(kept.publisher, "verify", verify)
+    keeping = asyncio.create_task(steps.keep(checkpoint(LONG), phase="called", step=1))
+    await asyncio.wait_for(verifying.wait(), 5)
+    await eventually(lambda: len(kept.objects.stored) == 1, 5, what="the object")
+    assert await kept.found() is None
+
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert await kept.found() is None
+
+
+async def test_a_step_that_is_cut_off_leaves_the_checkpoint_before_it(kept: Kept) -> None:
+    steps = await kept.begin()
+    await steps.keep(checkpoint(LONG), phase="called", step=1)
+    kept.objects.hangs = True
+    keeping = asyncio.create_task(steps.keep(checkpoint(LONG, LONG), phase="settled", step=1))
+    await eventually(lambda: len(kept.objects.put_names) == 2, 5, what="a second object")
+
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert await kept.found() == checkpoint(LONG)
+    assert len(kept.objects.stored) == 1
+    assert {task for task in asyncio.all_tasks() if "put" in str(task.get_coro())} == set()
