@@ -49,7 +49,7 @@ test: $(VENV)/.dev
 RUNS ?= 300
 WORKERS ?= 3
 chaos: $(VENV)/.dev
-	$(BIN)/python -m tests.chaos --runs $(RUNS) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CLUSTER),--cluster)
+	$(BIN)/python -m tests.chaos --runs $(RUNS) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CLUSTER),--cluster) $(if $(SHOW),--show $(SHOW))
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

@@ -49,7 +49,7 @@ def _no_heartbeat() -> None:
 
 
 def _no_verification() -> None:
-    async def verify(self: Any, *, patience_s: float) -> None:
+    async def verify(self: Any, *, patience_s: float, keep: bool = False) -> None:
         await self.flush()
 
     RunPublisher.verify = verify

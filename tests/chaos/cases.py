@@ -11,8 +11,8 @@ from tests.chaos.plan import PlannedRun
 
 from hayrunner.serving.claims import ClaimRecord
 from hayrunner_contracts.codec import decode_event, encode
-from hayrunner_contracts.events import UnknownEvent
-from hayrunner_contracts.following import Event
+from hayrunner_contracts.events import MessageStart, RunResumed, StreamEnd, UnknownEvent
+from hayrunner_contracts.following import Event, followed_events
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.stream_rules import effective_events
 from hayrunner_contracts.threads import ThreadMessages
@@ -34,8 +34,9 @@ def bytes_of(event: Event) -> bytes:
 
 
 class Case:
-    """One run. `events` are in order of `seq`, each once; `conflicts` are numbers under which two
-    different events are stored."""
+    """One run. `events` are what a reader of the stream sees, `effective` those of them that
+    count. `behind` are the numbers of events that no reader sees, since something before them is
+    missing."""
 
     def __init__(self, run: PlannedRun, stored: Iterable[StoredEvent]) -> None:
         self.run = run
@@ -48,24 +49,29 @@ class Case:
         self.requests: list[dict[str, Any]] = []
         self.sent: list[dict[str, Any]] = []
         self.stored_at: dict[int, float] = {}
-        self.conflicts: list[int] = []
-        by_number: dict[int, Event] = {}
-        for one in stored:
-            event = decode_event(one.data)
-            known = by_number.setdefault(event.seq, event)
-            self.stored_at.setdefault(event.seq, one.stored_at)
-            if known is not event and bytes_of(known) != bytes_of(event):
-                self.conflicts.append(event.seq)
-        self.events = [by_number[seq] for seq in sorted(by_number)]
+        every = _up_to_the_end((one, decode_event(one.data)) for one in stored)
+        self.all = [event for _, event in every]
+        self.events = followed_events(self.all)
         self.effective = effective_events(self.events)
+        last = self.events[-1].seq if self.events else 0
+        self.behind = sorted({event.seq for _, event in every if event.seq > last})
+        counting = {event.seq: bytes_of(event) for event in self.effective}
+        for one, event in every:
+            if counting.get(event.seq) == bytes_of(event):
+                self.stored_at.setdefault(event.seq, one.stored_at)
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The events of one type that count."""
         return [event for event in self.effective if isinstance(event, kind)]
 
     def ever(self, kind: type[Any]) -> list[Any]:
-        """The events of one type, void ones too."""
-        return [event for event in self.events if isinstance(event, kind)]
+        """The events of one type that are stored, void ones too."""
+        return [event for event in self.all if isinstance(event, kind)]
+
+    @property
+    def attempt_of_start(self) -> int:
+        """The attempt that said the first event."""
+        return next((event.attempt for event in self.of(MessageStart)), 1)
 
     @property
     def completed(self) -> bool:
@@ -73,6 +79,21 @@ class Case:
 
     def violation(self, rule: str, what: str) -> Violation:
         return Violation(rule=rule, run=self.run.number, what=what)
+
+
+def _up_to_the_end(
+    stored: Iterable[tuple[StoredEvent, Event]],
+) -> list[tuple[StoredEvent, Event]]:
+    """Nobody reads on after the last event: what an old worker had in its socket when it was
+    stopped may come then, and is nobody's. What a worker says that takes the run for its own is
+    kept."""
+    found: list[tuple[StoredEvent, Event]] = []
+    ended = False
+    for one, event in stored:
+        ended = ended or isinstance(event, StreamEnd)
+        if not ended or isinstance(event, StreamEnd | RunResumed):
+            found.append((one, event))
+    return found
 
 
 def cases_of(evidence: Evidence) -> list[Case]:

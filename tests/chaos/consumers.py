@@ -1,6 +1,7 @@
 """Ways to watch a run, good and bad ones. Whatever the way, the list of events is the stream's."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -10,7 +11,7 @@ from tests.chaos.plan import ConsumerKind, PlannedRun
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.errors import ClientTimeout, RunError
-from hayrunner_contracts.events import UnknownEvent
+from hayrunner_contracts.events import MessageStart, RunResumed, UnknownEvent
 from hayrunner_contracts.following import Event, EventsLost
 
 __all__ = ["Seen", "consume"]
@@ -33,10 +34,21 @@ class Seen(msgspec.Struct, kw_only=True):
     """It came to the end."""
     error: str | None = None
     last: int = 0
+    attempt: int | None = None
+    """The highest one it was told of."""
+    longest_pause_s: float = 0.0
+    """Between two events that came one after the other."""
+    taken_at: float | None = None
 
     def take(self, event: Event) -> None:
         self.events.append(event.raw if isinstance(event, UnknownEvent) else encode(event))
         self.last = event.seq
+        if isinstance(event, MessageStart | RunResumed):
+            self.attempt = max(self.attempt or 0, event.attempt)
+        now = time.monotonic()
+        if self.taken_at is not None:
+            self.longest_pause_s = max(self.longest_pause_s, now - self.taken_at)
+        self.taken_at = now
 
 
 async def consume(
@@ -64,7 +76,8 @@ async def consume(
 async def _live(run: PlannedRun, client: RunClient, seen: Seen) -> None:
     while not seen.whole:
         try:
-            async for event in client.attach(run.message_id, seen.last, timeout=_READ_S):
+            events = client.attach(run.message_id, seen.last, attempt=seen.attempt, timeout=_READ_S)
+            async for event in events:
                 seen.take(event)
             seen.whole = True
         except ConnectionError:
@@ -118,7 +131,8 @@ async def _reconnecting(
 async def _some(run: PlannedRun, client: RunClient, seen: Seen, most: int | None) -> bool:
     """Read at most so many events; whether they were the last."""
     taken = 0
-    async with aclosing(client.attach(run.message_id, seen.last, timeout=_READ_S)) as events:
+    reading = client.attach(run.message_id, seen.last, attempt=seen.attempt, timeout=_READ_S)
+    async with aclosing(reading) as events:
         async for event in events:
             seen.take(event)
             taken += 1

@@ -1,9 +1,11 @@
 """What is there once all is over: everything NATS holds, everything that was written down."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 from tests.chaos.consumers import Seen
@@ -11,13 +13,21 @@ from tests.chaos.journal import read_journals
 from tests.chaos.plan import Plan
 
 from hayrunner.serving.claims import ClaimRecord
-from hayrunner.serving.stored import messages_of
+from hayrunner.serving.stored import StoredMessage, messages_of
 from hayrunner_contracts import subjects
-from hayrunner_contracts.headers import DEAD_REASON
+from hayrunner_contracts.blobs import BlobStore
+from hayrunner_contracts.codec import decode_event, encode
+from hayrunner_contracts.errors import StorageFailed
+from hayrunner_contracts.headers import BLOB, DEAD_REASON
+from hayrunner_contracts.references import reference_of
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.threads import ThreadMessages
 
 __all__ = ["Evidence", "StoredEvent", "collect", "keep"]
+
+
+_ANY_SIZE = 2**31
+_CATCH_UP_S = 60.0
 
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,20 +109,46 @@ def _id_in(subject: str) -> str:
 
 async def _events(nc: Client) -> dict[str, list[StoredEvent]]:
     found: dict[str, list[StoredEvent]] = {}
-    async for message in messages_of(nc, subjects.RUN_EVENTS, "runs.*.*.events"):
-        event = StoredEvent(
-            sequence=message.sequence, stored_at=message.stored_at, data=message.data
-        )
+    for message in await _all(nc, subjects.RUN_EVENTS, "runs.*.*.events"):
+        data = await _content(nc, message)
+        if message.headers.get(BLOB):
+            data = encode(replace(decode_event(data), seq=decode_event(message.data).seq))
+        event = StoredEvent(sequence=message.sequence, stored_at=message.stored_at, data=data)
         found.setdefault(_id_in(message.subject), []).append(event)
     return found
 
 
 async def _results(nc: Client) -> dict[str, RunResult]:
-    stored = messages_of(nc, subjects.RUN_RESULTS, "runs.*.*.result")
+    stored = await _all(nc, subjects.RUN_RESULTS, "runs.*.*.result")
     return {
-        _id_in(message.subject): msgspec.json.decode(message.data, type=RunResult)
-        async for message in stored
+        _id_in(message.subject): msgspec.json.decode(await _content(nc, message), type=RunResult)
+        for message in stored
     }
+
+
+async def _all(nc: Client, stream: str, subject: str) -> list[StoredMessage]:
+    """All that the stream's leader has: the answer may come from a replica that is behind it."""
+    async with asyncio.timeout(_CATCH_UP_S):
+        while True:
+            state = (await nc.jetstream().stream_info(stream)).state
+            found = [message async for message in messages_of(nc, stream, subject)]
+            if len(found) >= state.messages:
+                return found
+            await asyncio.sleep(0.5)
+
+
+async def _content(
+    nc: Client, message: StoredMessage, bucket: str = subjects.RUN_BLOBS_BUCKET
+) -> bytes:
+    """What the message says, wherever it is kept; where that is gone, what is left of it here."""
+    reference = reference_of(message.headers)
+    if reference is None:
+        return message.data
+    store = BlobStore(nc, bucket=bucket)
+    try:
+        return await store.get(reference.name, digest=reference.digest, max_bytes=_ANY_SIZE)
+    except StorageFailed:
+        return message.data
 
 
 async def _claims(nc: Client) -> dict[str, ClaimRecord]:
@@ -132,9 +168,9 @@ async def _claims(nc: Client) -> dict[str, ClaimRecord]:
 
 async def _threads(nc: Client) -> dict[str, list[ThreadMessages]]:
     found: dict[str, list[ThreadMessages]] = {}
-    async for message in messages_of(nc, subjects.THREADS, "threads.*.*"):
+    for message in await _all(nc, subjects.THREADS, "threads.*.*"):
         if msgspec.json.decode(message.data).get("type") == "messages":
-            record = _RECORDS.decode(message.data)
+            record = _RECORDS.decode(await _content(nc, message, subjects.THREAD_BLOBS_BUCKET))
             found.setdefault(_id_in(message.subject), []).append(record)
     return found
 

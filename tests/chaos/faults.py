@@ -27,6 +27,7 @@ class Faults:
             "stop_worker": self._stop_worker,
             "roll_worker": self._roll_worker,
         }
+        self.begun = 0
         self._server_lock = asyncio.Lock()
         self._place_locks = [asyncio.Lock() for _ in fleet.workers]
 
@@ -54,6 +55,7 @@ class Faults:
                 await self._on_workers[fault.kind](fault)
 
     def _note(self, what: str, fault: Fault, worker: str | None = None) -> None:
+        self.begun += what == "fault"
         self._journal.write(what, kind=fault.kind, worker=worker, seconds=fault.seconds)
 
     async def _kill_worker(self, fault: Fault) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -28,9 +28,13 @@ from hayrunner_contracts.reading import ReadSettings
 
 __all__ = ["Verdict", "play"]
 
+Tell = Callable[[str], None]
+
 _CLIENTS = 4
 _PATIENCE_S = 45.0
 _QUIET_S = 20.0
+_CLUSTER_QUIET_S = 60.0
+_TELL_S = 30.0
 # Small, so that a consumer that is slow has to read from the stream.
 _SLOW_BUFFER = 16
 
@@ -54,14 +58,15 @@ async def play(
     broken: Breakage | None = None,
     folder: Path | None = None,
     patience_s: float = _PATIENCE_S,
+    tell: Tell | None = None,
 ) -> Verdict:
     """Carry the plan out and check it. The folder is removed where all is well, unless it was
-    given."""
+    given. `tell` is told how far it is, now and then."""
     given = folder is not None
     folder = folder or Path(tempfile.mkdtemp(prefix=f"hayrunner-chaos-{plan.seed}-"))
     folder.mkdir(parents=True, exist_ok=True)
     write_plan(plan, folder / "plan.json")
-    evidence = await _carry_out(plan, folder, broken, patience_s)
+    evidence = await _carry_out(plan, folder, broken, patience_s, tell)
     violations = check(evidence)
     keep(evidence, folder)
     if violations:
@@ -74,7 +79,7 @@ async def play(
 
 
 async def _carry_out(
-    plan: Plan, folder: Path, broken: Breakage | None, patience_s: float
+    plan: Plan, folder: Path, broken: Breakage | None, patience_s: float, tell: Tell | None
 ) -> Evidence:
     async with AsyncExitStack() as stack:
         store = folder / "nats"
@@ -97,11 +102,13 @@ async def _carry_out(
         load = await _make_load(plan, folder, site.urls, stack, patience_s)
         faults = Faults(plan, fleet, site, Journal(folder / "faults.jsonl"))
         began = asyncio.get_running_loop().time()
+        telling = asyncio.create_task(_tell(tell, load, faults, began))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(faults.run(began))
             tasks.create_task(load.run(began))
+        telling.cancel()
         nc = await stack.enter_async_context(_connection(site.urls))
-        await _quiet(nc)
+        await _quiet(nc, _QUIET_S if plan.servers == 1 else _CLUSTER_QUIET_S)
         await fleet.stop()
         await site.settle()
         evidence = await collect(
@@ -114,6 +121,16 @@ async def _carry_out(
         )
     shutil.rmtree(store, ignore_errors=True)
     return evidence
+
+
+async def _tell(tell: Tell | None, load: Load, faults: Faults, began: float) -> None:
+    while tell is not None:
+        await asyncio.sleep(_TELL_S)
+        passed = asyncio.get_running_loop().time() - began
+        tell(
+            f"{passed:5.0f} s: {len(load.accepted)} runs accepted, {len(load.finished)} ended, "
+            f"{faults.begun} of {len(load.plan.faults)} faults"
+        )
 
 
 async def _make_load(
@@ -148,11 +165,11 @@ async def _connection(urls: list[str]) -> AsyncGenerator[Client]:
         await nc.close()
 
 
-async def _quiet(nc: Client) -> None:
+async def _quiet(nc: Client, limit_s: float) -> None:
     """Wait until the queue is empty; the checker says so where it never is."""
     js = nc.jetstream()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_QUIET_S):
+        async with asyncio.timeout(limit_s):
             while True:
                 with contextlib.suppress(NatsError):
                     info = await js.stream_info(subjects.AGENT_REQUESTS)

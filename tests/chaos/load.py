@@ -96,11 +96,14 @@ class Load:
         """Answer what the run asks, each request once; ends when the run does."""
         asked: set[str] = set()
         async with asyncio.TaskGroup() as answers:
-            after = 0
+            told = Seen(run=run.number, kind="live")
             while True:
                 try:
-                    async for event in client.attach(run.message_id, after, timeout=_READ_S):
-                        after = event.seq
+                    events = client.attach(
+                        run.message_id, told.last, attempt=told.attempt, timeout=_READ_S
+                    )
+                    async for event in events:
+                        told.take(event)
                         if isinstance(event, ToolApprovalRequest) and (
                             event.tool_call_id not in asked
                         ):

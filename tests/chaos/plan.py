@@ -91,6 +91,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     say_after_s: float | None = None
     timeout_s: float | None = None
     may_fail: tuple[str, ...] = ()
+    prompt_size: int = 0
+    """How much longer than need be the user's message is."""
 
     @property
     def length_s(self) -> float:
@@ -148,7 +150,7 @@ def marker(run: int) -> str:
 
 def prompt_of(run: PlannedRun) -> str:
     """The user's message."""
-    return f"{marker(run.number)} {run.kind}"
+    return f"{marker(run.number)} {run.kind}{' ' * bool(run.prompt_size)}{'x' * run.prompt_size}"
 
 
 def words_of(run: int, step: int, count: int, request: str) -> list[str]:

@@ -35,6 +35,7 @@ def summary(evidence: Evidence, violations: Sequence[Violation]) -> str:
         ("runs accepted", f"{len(evidence.accepted)} of {len(plan.runs)}"),
         ("ended", _counts(statuses)),
         ("further attempts", str(resumed)),
+        ("parked", str(sum(line["what"] == "parked" for line in evidence.workers))),
         ("events stored", str(sum(map(len, evidence.events.values())))),
         ("tools executed", str(sum(line["what"] == "tool" for line in evidence.workers))),
         ("faults", _counts(kinds)),

@@ -159,8 +159,12 @@ def _last(rng: random.Random) -> Step:
     return Step(words=_words(rng, 4, 25), pace_s=_pace(rng))
 
 
+def _some_time(rng: random.Random) -> float:
+    return 0.0 if rng.random() < 0.3 else round(rng.uniform(0.05, 1.2), 3)
+
+
 def _call(rng: random.Random, tools: Sequence[str] = ("look_up", "compute")) -> Call:
-    seconds = 0.0 if rng.random() < 0.3 else round(rng.uniform(0.05, 1.2), 3)
+    seconds = _some_time(rng)
     return Call(tool=rng.choice(tools), seconds=seconds)
 
 
@@ -217,9 +221,18 @@ def _cancel(rng: random.Random, run: PlannedRun) -> PlannedRun:
 
 
 def _large(rng: random.Random, run: PlannedRun) -> PlannedRun:
-    call = Call(tool="look_up", seconds=0.05, size=rng.choice((20_000, 100_000, 300_000)))
-    step = Step(words=2, pace_s=_pace(rng), calls=(call,))
-    return msgspec.structs.replace(run, steps=(step, _last(rng)), consumer="live")
+    """Outputs, checkpoints, results and requests beyond what a message may have, and below."""
+    sizes = (20_000, 100_000, 300_000)
+    steps = tuple(
+        Step(
+            words=_words(rng, 1, 5),
+            pace_s=_pace(rng),
+            calls=(Call(tool="look_up", seconds=_some_time(rng), size=rng.choice(sizes)),),
+        )
+        for _ in range(rng.randint(1, 2))
+    )
+    prompt_size = rng.choice((0, 0, 0, 400_000))
+    return msgspec.structs.replace(run, steps=(*steps, _last(rng)), prompt_size=prompt_size)
 
 
 def _troubled(rng: random.Random, run: PlannedRun) -> PlannedRun:
@@ -230,15 +243,13 @@ def _troubled(rng: random.Random, run: PlannedRun) -> PlannedRun:
     trouble = Trouble(kind=kind, status=status, times=rng.randint(1, 2))
     steps = list(run.steps)
     steps[at] = msgspec.structs.replace(steps[at], trouble=trouble)
-    codes = ("provider_error", "provider_rate_limited")
-    if kind == "hang":
-        return msgspec.structs.replace(
-            run,
-            steps=tuple(steps),
-            timeout_s=round(run.length_s + 6, 1),
-            may_fail=(*codes, "deadline_exceeded"),
-        )
-    return msgspec.structs.replace(run, steps=tuple(steps), may_fail=codes)
+    run = msgspec.structs.replace(run, steps=tuple(steps))
+    if kind != "hang":
+        # No more often than a model call is made again.
+        return run
+    return msgspec.structs.replace(
+        run, timeout_s=round(run.length_s + 6, 1), may_fail=("deadline_exceeded",)
+    )
 
 
 _KINDS: dict[str, tuple[int, Callable[[random.Random, PlannedRun], PlannedRun]]] = {

@@ -1,12 +1,14 @@
 """The NATS of a chaos run, and what can be done to it: one server, or a cluster of three."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
+import nats.errors
 from tests.chaos.partitions import CuttableCluster
 from tests.chaos.plan import Fault
 
@@ -16,6 +18,11 @@ from hayrunner_contracts import subjects
 __all__ = ["Breaking", "ClusterSite", "OneServer", "Site"]
 
 Breaking = Callable[[Fault], Awaitable[None]]
+
+_NUDGES = 3
+
+# Smaller than the default, so that what is larger than a message is not larger than need be.
+_MAX_PAYLOAD = 256 * 1024
 
 _STREAMS = (
     subjects.AGENT_REQUESTS,
@@ -56,7 +63,9 @@ class OneServer:
     replicas = 1
 
     def __init__(self, folder: Path) -> None:
-        self._server = EmbeddedServer(store_dir=folder)
+        settings = folder.parent / "nats.conf"
+        settings.write_text(f"max_payload: {_MAX_PAYLOAD}\n")
+        self._server = EmbeddedServer(store_dir=folder, arguments=("-c", str(settings)))
 
     @property
     def urls(self) -> list[str]:
@@ -114,7 +123,25 @@ class ClusterSite:
         }
 
     async def settle(self) -> None:
+        for _ in range(_NUDGES):
+            try:
+                await self._cluster.settled(*_STREAMS)
+                return
+            except TimeoutError:
+                await self._nudge()
         await self._cluster.settled(*_STREAMS)
+
+    async def _nudge(self) -> None:
+        """A replica can refuse what it is sent to catch up with, again and again ("expected first
+        catchup entry to be a snapshot"): the server's own trouble, which an operator ends by
+        having the leaders step down."""
+        nc = await self._cluster.connect()
+        try:
+            for stream in _STREAMS:
+                with contextlib.suppress(nats.errors.Error):
+                    await nc.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", timeout=5)
+        finally:
+            await nc.close()
 
     async def _leader(self, fault: Fault) -> int:
         return await self._cluster.leader_of(_STREAMS[fault.target % len(_STREAMS)])

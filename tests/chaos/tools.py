@@ -8,7 +8,7 @@ import msgspec
 from tests.chaos.cases import Case, Violation
 from tests.chaos.provider import digest
 
-from hayrunner_contracts.events import ToolApprovalRequest, ToolOutput
+from hayrunner_contracts.events import ToolApprovalRequest, ToolInputComplete, ToolOutput
 
 __all__ = ["check_approvals", "check_outputs", "check_repeats", "check_told"]
 
@@ -87,7 +87,17 @@ def check_told(case: Case) -> Iterator[Violation]:
     """Whenever the model was asked for a step, it was told exactly the outputs that count."""
     if case.run.mode != "stream" or not case.completed:
         return
-    outputs = [(event.step or 0, digest(_text(event.tool_output))) for event in case.of(ToolOutput)]
+    steps = {
+        event.tool_call_id: event.tool_input["step"]
+        for event in case.of(ToolInputComplete)
+        if isinstance(event.tool_input, dict)
+    }
+    # A call that broke off in the middle is told to nobody.
+    outputs = [
+        (steps[event.tool_call_id], digest(_text(event.tool_output)))
+        for event in case.of(ToolOutput)
+        if event.tool_call_id in steps
+    ]
     for line in case.requests:
         expected = [name for step, name in outputs if step < line["step"]]
         if line["results"] != expected:

@@ -7,6 +7,8 @@ from tests.chaos.journal import Journal
 from hayrunner.serving.deliveries import Delivery
 from hayrunner.serving.execution import PublisherFactory
 from hayrunner.serving.handler import Handler
+from hayrunner.serving.holdings import HeldRun
+from hayrunner.serving.parking import Parking
 from hayrunner.serving.run_events import RunPublisher
 from hayrunner_contracts.codec import peek_message_id
 
@@ -14,7 +16,7 @@ __all__ = ["watch_deliveries", "watched_publisher"]
 
 
 def watch_deliveries(journal: Journal) -> None:
-    """Write a line for every request that is handed to this worker."""
+    """Write a line for every request that is handed to this worker, and for every run it parks."""
     handle = Handler.handle
 
     async def watched(self: Handler, delivery: Delivery) -> None:
@@ -26,6 +28,13 @@ def watch_deliveries(journal: Journal) -> None:
         await handle(self, delivery)
 
     Handler.handle = watched
+    park = Parking.park
+
+    async def watched_park(self: Parking, held: HeldRun, **more: Any) -> None:
+        await park(self, held, **more)
+        journal.write("parked", message_id=held.claim.message_id)
+
+    Parking.park = watched_park
 
 
 def watched_publisher(journal: Journal, *, drop_every: int) -> PublisherFactory:
@@ -36,11 +45,11 @@ def watched_publisher(journal: Journal, *, drop_every: int) -> PublisherFactory:
         def __init__(self, nc: Any, *args: Any, message_id: str, **more: Any) -> None:
             published = 0
 
-            async def lossy(subject: str, data: bytes) -> None:
+            async def lossy(subject: str, data: bytes, **headers: Any) -> None:
                 nonlocal published
                 published += 1
                 if published % drop_every:
-                    await nc.publish(subject, data)
+                    await nc.publish(subject, data, **headers)
 
             if drop_every:
                 more["send"] = lossy

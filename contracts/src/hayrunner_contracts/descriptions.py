@@ -78,7 +78,8 @@ _RESULT = {
     "attempts": "Which attempt ended it: more than 1 after a worker was lost.",
     "error": "Why it failed, was cancelled or was stopped.",
     "messages": "The run's new messages, where the request asked for them.",
-    "last_seq": "The `seq` of `stream_end`; 0 for a direct request, whose events are kept nowhere.",
+    "last_seq": "The `seq` of `stream_end`, which gets a higher one where a worker that was taken "
+    "for dead speaks at the very end; 0 for a direct request, whose events are kept nowhere.",
     "metadata": "The request's.",
     "thread_id": "The request's.",
     "requested_at": "When the request came in, RFC 3339 in UTC.",

@@ -24,6 +24,6 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     longest_idle_check_s: float = 10.0
     buffer_events: int = 10_000
     buffer_bytes: int = 16 * 1024 * 1024
-    patience_s: float = 10.0
+    patience_s: float = 60.0
     api: str = JETSTREAM_API
     max_blob_bytes: int = MAX_READ_BYTES

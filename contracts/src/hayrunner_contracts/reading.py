@@ -289,7 +289,7 @@ class EventReader(_Reader):
         """All that is stored was read, and something is still missing: can it still turn up?"""
         follower = self._follower
         if follower.end_is_held or follower.misled:
-            self._end_of_patience()
+            await self._end_of_patience()
         if not follower.waiting or self._vain_looks < _LOOKS_BEFORE_DOUBT:
             return
         try:
@@ -315,7 +315,8 @@ class EventReader(_Reader):
             last = await self._stored.last()
             if last is None or self._quiet_looks >= _LOOKS_BEFORE_DOUBT:
                 await self._look_for_result()
-                last = await self._stored.last()
+                # Of the stream's leader: a replica may have the result before the events.
+                last = await self._stored.newest()
         except nats.errors.ConnectionClosedError as error:
             raise ConnectionError("the connection to NATS is closed") from error
         except nats.errors.Error:
@@ -343,7 +344,7 @@ class EventReader(_Reader):
                 return
             self._result = decode_result(stored.data)
         if self._follower.last > 0:
-            self._end_of_patience()
+            await self._end_of_patience()
 
     def _silence(self, timeout: float) -> ClientTimeout:
         what = f"no event of run {self._message_id} for {timeout:g} s"
@@ -362,12 +363,21 @@ class EventReader(_Reader):
             first=self._follower.last + 1,
         )
 
-    def _end_of_patience(self) -> None:
-        """The run is over and events are missing: raise, once they had time to turn up."""
+    async def _end_of_patience(self) -> None:
+        """The run is over and events are missing: raise, once they had time to turn up. While the
+        stream has no leader, nothing can."""
         now = self._now()
         if self._over_since is None or self._moved:
             self._over_since = now
         if now - self._over_since < self._settings.patience_s:
+            return
+        try:
+            newest = await self._stored.newest()
+        except nats.errors.Error:
+            self._over_since = None
+            return
+        if newest is not None and newest.sequence > self._cursor and not self._follower.waiting:
+            self._mailbox.overflowed = True  # what is read comes from a replica that is behind
             return
         first, last = self._follower.gap or (self._follower.last + 1, None)
         raise EventsLost(

@@ -19,8 +19,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `answer` is the text, or the JSON value where the request had a `response_format` or a
     `then_format`; after a failure it is what there was of it, as text. `messages` are the new
     messages, where the request asked with `include_messages`. Times are RFC 3339 in UTC.
-    `last_seq` is the `seq` of `stream_end`, 0 for a direct request, whose events are stored
-    nowhere.
+    `last_seq` is the `seq` of `stream_end`, which gets a higher one where a worker that was taken
+    for dead speaks at the very end; 0 for a direct request, whose events are stored nowhere.
     """
 
     message_id: str

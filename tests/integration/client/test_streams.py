@@ -17,6 +17,7 @@ from hayrunner_contracts.errors import ClientTimeout, InvalidRequest, RunFailure
 from hayrunner_contracts.events import Error, MessageStart, StreamEvent, TextChunk, UnknownEvent
 from hayrunner_contracts.following import EventsLost
 from hayrunner_contracts.message_ids import new_message_id
+from hayrunner_contracts.replay import Stored, StoredSubject
 from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.subjects import RUN_EVENTS, events
 from hayrunner_contracts.testing import eventually
@@ -364,6 +365,35 @@ async def test_events_older_than_the_stream_keeps_are_said_to_be_lost_at_once(
 
     with pytest.raises(EventsLost):
         await asyncio.wait_for(anext(client.attach(message_id)), 2)
+
+
+async def test_events_that_a_replica_does_not_have_yet_are_not_said_to_be_lost(
+    worker: ScriptedWorker, connect: Connect, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message_id = new_message_id()
+    run = script(message_id, 3)
+    await worker.publish(message_id, run)
+    await worker.publish_result(
+        RunResult(message_id=message_id, agent="support", status="completed", last_seq=6)
+    )
+    looks = 0
+    after, last = StoredSubject.after, StoredSubject.last
+
+    async def after_a_while(stored: StoredSubject, sequence: int) -> tuple[list[Stored], bool]:
+        nonlocal looks
+        looks += 1
+        return await after(stored, sequence) if looks > 2 else ([], False)
+
+    async def last_after_a_while(stored: StoredSubject) -> Stored | None:
+        found = await last(stored)
+        return None if looks <= 2 and found and b"stream_end" in found.data else found
+
+    # A replica of the events that is behind one of the results.
+    monkeypatch.setattr(StoredSubject, "after", after_a_while)
+    monkeypatch.setattr(StoredSubject, "last", last_after_a_while)
+    client = await connect(settings=FAST)
+
+    assert await asyncio.wait_for(collect(client.attach(message_id)), 10) == run
 
 
 async def test_a_request_that_was_refused_before_its_first_event_raises_the_reason(

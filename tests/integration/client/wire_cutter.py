@@ -71,7 +71,8 @@ class WireCutter:
     async def _pipe(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool
     ) -> None:
-        with contextlib.suppress(OSError):
+        # uvloop has a RuntimeError for a connection that is closed.
+        with contextlib.suppress(OSError, RuntimeError):
             while data := await reader.read(_CHUNK):
                 writer.write(data)
                 await writer.drain()

@@ -256,6 +256,33 @@ async def test_a_run_that_was_taken_over_still_has_its_turn(
     assert echo.seen["one"] == [["one"], ["one"]]
 
 
+async def test_a_run_behind_another_one_goes_first_where_an_earlier_attempt_had_its_turn(
+    serve: Serve, client: RunClient, nc: Client, echo: Echo
+) -> None:
+    """An attempt that is no more took the turn when the next one stood in line already."""
+    worker = await serve()
+    bucket = await client.connection.jetstream().key_value("RUNS")
+    running = "01981a60-0000-7000-8000-00000000beef"
+
+    async def answer(message: Msg) -> None:
+        await message.respond(b"1")
+
+    await nc.subscribe("workers.far.holds", cb=answer)
+    await nc.flush()
+    await bucket.create(KEY, f'{{"message_id":"{running}","worker":"far","taken_at":0}}'.encode())
+    first = await client.submit("support", "one", thread_id="t")
+    await eventually(lambda: _begun(client, first.message_id), what="the run")
+    await eventually(lambda: worker.running == 0, what="its place in the line")
+    second = await client.submit("support", "two", thread_id="t")
+    await eventually(lambda: _begun(client, second.message_id), what="the run")
+    await eventually(lambda: worker.running == 0, what="its place in the line")
+    taken = f'{{"message_id":"{second.message_id}","worker":"far","taken_at":0}}'
+    await bucket.put(KEY, taken.encode())
+    assert (await finished(client, second.message_id)).status == "completed"
+    assert (await finished(client, first.message_id)).status == "completed"
+    assert await questions(client) == ["two", "one"]
+
+
 @pytest.mark.parametrize(
     "options", [{"memory": False}, {"history": []}], ids=lambda options: next(iter(options))
 )

@@ -1,14 +1,19 @@
 """A worker that stood still wakes up, and speaks about a run that another one has by now."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from nats.aio.client import Client
 from tests.integration.worker.conftest import Requester, Serve
 
+from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
+from hayrunner.serving.publisher import Send
 from hayrunner.serving.run_events import RunPublisher, read_stored_run
 from hayrunner_contracts.codec import encode
 from hayrunner_contracts.events import MessageEnd, TextChunk, Usage
 from hayrunner_contracts.following import Event, MessageBuilder
+from hayrunner_contracts.subjects import RUN_EVENTS
 from hayrunner_contracts.testing import assert_valid_stream
 
 # One kind of server is enough: what is looked at is the worker.
@@ -25,12 +30,26 @@ class Attempts:
         self.requester = requester
         self.subject = f"runs.default.{MESSAGE_ID}.events"
 
-    async def begin(self, attempt: int, *, discard_after: int = 1) -> RunPublisher:
+    async def begin(
+        self,
+        attempt: int,
+        *,
+        discard_after: int = 1,
+        send: Send | None = None,
+        may_go_on: Callable[[], Awaitable[bool]] | None = None,
+    ) -> RunPublisher:
         js, link = self.nc.jetstream(), Link()
         link.bind(self.nc)
         stored = await read_stored_run(self.nc, js, self.subject)
         publisher = RunPublisher(
-            self.nc, js, link, namespace="default", message_id=MESSAGE_ID, stored=stored
+            self.nc,
+            js,
+            link,
+            namespace="default",
+            message_id=MESSAGE_ID,
+            stored=stored,
+            send=send,
+            may_go_on=may_go_on,
         )
         await publisher.begin(
             agent="support",
@@ -121,6 +140,48 @@ async def test_a_stale_worker_that_speaks_while_it_is_taken_over_is_gone_on_afte
     assert await attempts.text() == "right text"
 
 
+async def test_a_stale_worker_that_finds_others_words_among_its_own_falls_silent(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+
+    async def no_longer() -> bool:
+        return False
+
+    stale = await attempts.begin(1, may_go_on=no_longer)
+    await say(stale, "one ", "two ")
+    await nc.flush()
+    fresh = await attempts.begin(2)
+    await say(fresh, "right ")
+    await nc.flush()
+    with pytest.raises(ClaimLost):
+        await stale.verify(patience_s=5)
+    await say(fresh, "text")
+    await finish(fresh)
+    assert await attempts.text() == "right text"
+
+
+async def test_a_stale_worker_speaks_and_an_event_is_lost_and_still_no_number_is_missing(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    await serve()
+    attempts = Attempts(nc, requester)
+    stale = await attempts.begin(1)
+    await nc.flush()
+
+    async def lossy(subject: str, data: bytes) -> None:
+        if b"message_end" not in data:
+            await nc.publish(subject, data)
+
+    fresh = await attempts.begin(2, send=lossy)
+    await say(stale, "one ", "stale ")
+    await nc.flush()
+    await say(fresh, "right ", "text")
+    await finish(fresh)
+    assert await attempts.text() == "right text"
+
+
 async def test_a_stale_worker_that_speaks_just_before_the_end_is_seen(
     serve: Serve, requester: Requester, nc: Client
 ) -> None:
@@ -135,6 +196,24 @@ async def test_a_stale_worker_that_speaks_just_before_the_end_is_seen(
     await say(stale, *("stale " for _ in range(9)))
     await nc.flush()
     await fresh.end(patience_s=5)
+    assert await attempts.text() == "right text"
+
+
+async def test_what_the_stream_loses_just_before_the_end_is_stored_again(
+    serve: Serve, requester: Requester, nc: Client
+) -> None:
+    """As a cluster was seen to do that lost its leader."""
+    await serve()
+    attempts = Attempts(nc, requester)
+    publisher = await attempts.begin(1)
+    await say(publisher, "right ", "text")
+    await publisher.emit(MessageEnd(finish_reason="stop", usage=Usage()))
+    await publisher.verify(patience_s=5, keep=True)
+    js = nc.jetstream()
+    for _ in range(2):
+        last = await js.get_last_msg(RUN_EVENTS, attempts.subject)
+        await js.delete_msg(RUN_EVENTS, last.seq or 0)
+    await publisher.end(patience_s=5)
     assert await attempts.text() == "right text"
 
 

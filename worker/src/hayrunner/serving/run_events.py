@@ -17,6 +17,7 @@ from hayrunner.serving.claims import ClaimLost
 from hayrunner.serving.connection import Link
 from hayrunner.serving.publisher import EventPublisher, Send
 from hayrunner.serving.stored import (
+    StoredMessage,
     all_of,
     count_of,
     is_write_once_refusal,
@@ -42,6 +43,7 @@ _KEPT_EVENTS = 4_096
 _KEPT_BYTES = 4 * 1024 * 1024
 _CONFIRM_TRIES = 3
 _ANEW_PATIENCE_S = 600.0
+_AGAIN_S = 0.2
 # Capture is asynchronous: how long to wait for a count to become full before reading it all.
 _CAPTURE_WAITS_S = (0.0, 0.002, 0.005, 0.02, 0.1)
 
@@ -104,13 +106,15 @@ async def read_stored_run(nc: Client, js: JetStreamContext, subject: str) -> Sto
             count=count, last_seq=head.seq, last_type=head.type, last_sequence=last.sequence
         )
     stored = await all_of(nc, js, subjects.RUN_EVENTS, subject)
-    found = [_SEQ.decode(message.data).seq for message in stored]
+    heads = [_SEQ.decode(message.data) for message in stored]
+    found = [one.seq for one in heads]
     last_seq = max(found)
     gaps = sorted(set(range(min(found), last_seq)) - set(found))
     return StoredRun(
         count=len(found),
         last_seq=last_seq,
-        last_type=head.type,
+        # A stale worker's words may stand behind it.
+        last_type="stream_end" if any(one.type == "stream_end" for one in heads) else head.type,
         last_sequence=last.sequence,
         gaps=tuple(gaps),
     )
@@ -207,10 +211,13 @@ class RunPublisher(EventPublisher):
                 raise ClaimLost
             self._go_on_after(await read_stored_run(self._nc, self._js, self.subject))
 
-    async def verify(self, *, patience_s: float) -> None:
+    async def verify(self, *, patience_s: float, keep: bool = False) -> None:
         """Return once the stream holds every event published so far; what it lacks is published
-        again, in order. `ClaimLost` where events were thrown away because another worker has the
-        run; `nats.errors.Error` or `TimeoutError` when `patience_s` is over."""
+        again, in order. With `keep`, all of it is looked for once more by the next one.
+
+        `ClaimLost` where events were thrown away because another worker has the run;
+        `nats.errors.Error` or `TimeoutError` when `patience_s` is over.
+        """
         end = time.monotonic() + patience_s
         await asyncio.wait_for(self.flush(), patience_s)
         if self._muted or (self._overdue() and not await self._may_go_on()):
@@ -222,17 +229,18 @@ class RunPublisher(EventPublisher):
             except NatsError:
                 if time.monotonic() > end:
                     raise
-                await asyncio.sleep(0.2)
-        self._kept.clear()
-        self._kept_bytes = 0
-        self._kept_from = self._next
+                await asyncio.sleep(_AGAIN_S)
+        if not keep:
+            self._kept.clear()
+            self._kept_bytes = 0
+            self._kept_from = self._next
 
     async def end(self, *, patience_s: float) -> None:
         """`stream_end`, stored when this returns. Nothing can be published after it."""
         while True:
             # Nothing of another attempt may come between the last look and the end.
-            last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
-            await self.verify(patience_s=patience_s)
+            last = await self._last(patience_s)
+            await self.verify(patience_s=patience_s, keep=True)
             after = 0 if last is None else last.sequence
             if await self._publish_acked(
                 StreamEnd(), mark="end", after=after, patience_s=patience_s
@@ -261,7 +269,7 @@ class RunPublisher(EventPublisher):
                 raise
             # The server looks at this before it looks for doubles: an earlier try of this
             # publish, whose answer was lost, is refused by itself.
-            last = await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            last = await self._last(patience_s)
             if last is None or last.data != data:
                 return False
             sequence = last.sequence
@@ -273,6 +281,17 @@ class RunPublisher(EventPublisher):
         self._counted += 1
         self._kept_from = self._next
         return True
+
+    async def _last(self, patience_s: float) -> StoredMessage | None:
+        """The last message that is stored; while the stream has no leader, nobody knows."""
+        end = time.monotonic() + patience_s
+        while True:
+            try:
+                return await last_of(self._js, subjects.RUN_EVENTS, self.subject)
+            except NatsError:
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
 
     async def _fill_gaps(self, gaps: tuple[int, ...], patience_s: float) -> None:
         """Events that died with the other worker: void, but a consumer counts them."""
@@ -312,6 +331,10 @@ class RunPublisher(EventPublisher):
         except NatsError:
             # NATS is away: try again with the next event; publishing will wait by then.
             return
+        except ClaimLost:
+            # The run is being cancelled here; until then nothing more is said.
+            self._muted = True
+            await asyncio.Event().wait()
         self._kept.clear()
         self._kept_bytes = 0
 
@@ -326,7 +349,11 @@ class RunPublisher(EventPublisher):
         return False
 
     async def _repair(self) -> bool:
-        """Publish again what the stream lacks; whether it lacked nothing."""
+        """Publish again what the stream lacks; whether it lacked nothing. `ClaimLost` where that
+        is another worker's to do."""
+        # Before reading: what a stale worker says after it is more than was counted, and is found
+        # by the next look.
+        count = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
         stored: dict[int, _Said] = {}
         async for message in messages_of(
             self._nc, subjects.RUN_EVENTS, self.subject, start=self._from_sequence
@@ -338,10 +365,14 @@ class RunPublisher(EventPublisher):
         oldest = min(stored, default=0)
         kept = list(enumerate(self._kept, start=self._kept_from))
         foreign = any(stored.get(seq, ours) != ours for seq, ours in kept)
-        if foreign or max(stored, default=0) >= self._next:
-            await self._say_again(stored)
-            return False
+        foreign = foreign or max(stored, default=0) >= self._next
         missing = [(seq, ours) for seq, ours in kept if seq not in stored and seq > oldest]
+        if (foreign or missing) and not await self._may_go_on():
+            # Not the other one is stale, this one is.
+            raise ClaimLost
+        if foreign:
+            await self._say_again(stored, count)
+            return False
         for seq, ours in missing:
             await store(
                 self._js,
@@ -355,16 +386,18 @@ class RunPublisher(EventPublisher):
                 self._on_repair(len(missing))
             return False
         # Doubles may be stored: from here on they are part of the count.
-        self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
+        self._counted = count
         return True
 
-    async def _say_again(self, stored: dict[int, "_Said"]) -> None:
+    async def _say_again(self, stored: dict[int, "_Said"], count: int) -> None:
         """An earlier attempt, stopped and woken again, spoke under our numbers: what came since
-        the last look is void, and what is kept of it is told anew, under numbers of its own."""
+        the last look is void, and what is kept of it is told anew, under numbers of its own.
+        `count` is how many messages the subject had by then."""
+        self._counted = count
         void_after = self._kept_from - 1
         top = max(self._next - 1, *stored)
         await self._fill_gaps(
-            tuple(seq for seq in range(self._kept_from, top) if seq not in stored), 0
+            tuple(seq for seq in range(self._kept_from, top + 1) if seq not in stored), 0
         )
         resumed = RunResumed(seq=top + 1, attempt=self._attempt, discard_after=void_after)
         again = [_Said(encode(resumed)), *self._kept]
@@ -382,4 +415,4 @@ class RunPublisher(EventPublisher):
                 },
                 patience_s=_ANEW_PATIENCE_S,
             )
-        self._counted = await count_of(self._js, subjects.RUN_EVENTS, self.subject)
+        self._counted += len(self._kept)

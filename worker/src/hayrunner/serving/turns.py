@@ -5,13 +5,16 @@ run does. The run is gone, and its turn anybody's, when it has no claim, or a cl
 worker that took the turn, asked, does not know of it. So a run that was taken over by another
 worker still has its turn, and a direct run, which has no claim, has it while its worker lives.
 
-Runs of one worker that wait for the same thread stand in line, and only the first of them looks.
+Runs of one worker that wait for the same thread stand in line, and only the first of them looks;
+where it finds that the turn is that of a run behind it (an earlier attempt took it), it lets that
+one go first.
 A waiting run has no slot: the run it waits for may need one to go on.
 """
 
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -64,17 +67,17 @@ class Turns:
     slots: Slots
     waiting: int = 0
     """Runs here that wait for a thread."""
-    _lines: WeakValueDictionary[str, asyncio.Lock] = field(
-        default_factory=WeakValueDictionary[str, asyncio.Lock]
+    _lines: WeakValueDictionary[str, "Line"] = field(
+        default_factory=WeakValueDictionary[str, "Line"]
     )
 
     def turn(self, thread_id: str, message_id: str) -> "Turn":
         """The turn of a run on a thread, not taken yet."""
         return Turn(self, subjects.thread_lock_key(self.bus.namespace, thread_id), message_id)
 
-    def line(self, key: str) -> asyncio.Lock:
+    def line(self, key: str) -> "Line":
         """Where the runs of this worker wait that want the thread."""
-        return self._lines.setdefault(key, asyncio.Lock())
+        return self._lines.setdefault(key, Line())
 
     async def gone(self, record: TurnRecord) -> bool:
         """Whether the run that has a turn is no more."""
@@ -85,6 +88,37 @@ class Turns:
         if record.worker == self.claims.worker:
             return not self.holdings.holds(key)
         return not await ask_holder(self.bus.nc, self.bus.link, record.worker, key)
+
+
+class Line:
+    """The runs of one worker that wait for one thread, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._standing: list[tuple[str, asyncio.Event]] = []
+
+    @property
+    def empty(self) -> bool:
+        return not self._standing
+
+    @contextlib.asynccontextmanager
+    async def stand(self, message_id: str) -> AsyncGenerator[None]:
+        """Enter when the run is the first, or is called; others are let in after this one."""
+        place = (message_id, asyncio.Event())
+        self._standing.append(place)
+        self._standing[0][1].set()
+        try:
+            await place[1].wait()
+            yield
+        finally:
+            self._standing.remove(place)
+            if self._standing:
+                self._standing[0][1].set()
+
+    def call(self, message_id: str) -> None:
+        """Let a run go first that stands here."""
+        for standing, called in self._standing:
+            if standing == message_id:
+                called.set()
 
 
 class Turn:
@@ -103,7 +137,7 @@ class Turn:
         turns = self._turns
         try:
             # Those that wait come first, but for the run that they wait for.
-            if await self._tried(only_own=self._line.locked()):
+            if await self._tried(only_own=not self._line.empty):
                 return
         except NatsError as error:
             if not wait:
@@ -114,7 +148,7 @@ class Turn:
             raise BusyThread("too many runs wait for busy threads here; try again later")
         turns.waiting += 1
         try:
-            async with turns.slots.aside(), self._line:
+            async with turns.slots.aside(), self._line.stand(self._message_id):
                 await self._wait()
         finally:
             turns.waiting -= 1
@@ -164,6 +198,8 @@ class Turn:
             if (record is None or record.message_id != self._message_id) and (
                 only_own or (record is not None and not await self._turns.gone(record))
             ):
+                if record is not None:
+                    self._line.call(record.message_id)
                 return False
             mine = TurnRecord(
                 message_id=self._message_id, worker=self._turns.claims.worker, taken_at=time.time()
