@@ -109,8 +109,9 @@ class Checkpoint(Struct, kw_only=True, omit_defaults=True):
     """
 
     version: int
-    phase: Phase
+    # First, as it only grows: of a large checkpoint only what differs from the last is kept.
     table: list[dict[str, Any]] = []
+    phase: Phase
     conversation: list[int] = []
     history: list[int] = []
     reply: int | None = None

@@ -181,6 +181,7 @@ class Execution:
             wake_at, seen = parked.wake_at, course.steps.commands_seen
         finally:
             await course.inbox.close()
+            await course.steps.close()
         note_attempt_parked()
         await uninterrupted(
             self.parking.park(held, wake_at=wake_at, commands_seen=seen), _nothing_more
