@@ -86,7 +86,12 @@ class Stage:
         return list(self.exporter.get_finished_spans())
 
     async def serve(self, *agents: Agent, **settings: Any) -> Worker:
-        given: dict[str, Any] = {"port": -1, "drain_timeout_s": 0.2, "park_after_s": 0.3}
+        given: dict[str, Any] = {
+            "port": -1,
+            "drain_timeout_s": 0.2,
+            "park_after_s": 0.3,
+            "storage": "memory",
+        }
         worker = Worker(Settings(nats_url=self.url, **(given | settings)), Registry(agents))
         self.workers.append(worker)
         await self._stack.enter_async_context(worker)
@@ -106,7 +111,7 @@ class Stage:
         await self.nc.flush()
         near, far = agents_over(_all_kinds(self.generators))
         await self.serve(*near)
-        await self.serve(*far, storage="file")
+        await self.serve(*far)
         self.client = RunClient(
             self.nc,
             tracing=OpenTelemetryTracing(self.provider),
@@ -125,7 +130,8 @@ class Stage:
     async def _end_workers(self) -> None:
         for worker in self.workers:
             worker.stop()
-            await worker.shutdown()
+        await asyncio.gather(*(worker.shutdown() for worker in self.workers))
+        for worker in self.workers:
             self.captured.add("metrics, Prometheus", "text", worker.metrics.exposition().decode())
         await self.nc.flush()
         for stream in await self.nc.jetstream().streams_info():
