@@ -1,6 +1,9 @@
 # What people run is what CI runs. Needs Python 3.11 or later and make; nothing else.
 
 PYTHON ?= python3
+# Importing Haystack phones home otherwise.
+export HAYSTACK_TELEMETRY_ENABLED := false
+
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
