@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MEMBERS := contracts/pyproject.toml worker/pyproject.toml
-SOURCES := contracts/src worker/src tests examples bench
+SOURCES := contracts/src worker/src tests examples bench docs
 
-.PHONY: help demo test chaos check format bench schemas lock clean
+.PHONY: help demo test chaos check format bench schemas trace-picture lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make check    formatting, lint, types, layers, schemas"
 	@echo "make bench    benchmarks, side by side (several minutes; nothing else should be running)"
 	@echo "make schemas  write contracts/schemas and the tables of docs/contract.md"
+	@echo "make trace-picture  draw docs/trace.svg again, from the spans of a run"
 	@echo "make lock     pin the newest dependencies again"
 
 # The dependencies first, every one checked against its hash; then the two members without any.
@@ -68,6 +69,9 @@ bench: $(VENV)/.bench
 
 schemas: $(VENV)/.dev
 	$(BIN)/python -m hayrunner_contracts.schema
+
+trace-picture: $(VENV)/.dev
+	$(BIN)/python docs/trace_picture.py
 
 # uv resolves for every platform at once; no index address gets into the files.
 lock:

@@ -37,7 +37,7 @@ def environment(temporary: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("HAYRUNNER_", "OPENAI_"))
+        if not name.startswith(("HAYRUNNER_", "OPENAI_", "OTEL_"))
     }
     return {**kept, "TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"}
 

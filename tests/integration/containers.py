@@ -45,15 +45,18 @@ def build_image() -> None:
 
 
 def sweep() -> None:
-    """Remove containers that an interrupted session left."""
+    """Remove containers that interrupted sessions left: those whose process is gone."""
+    shown = '{{.ID}} {{.Label "' + _LABEL + '"}}'
     listed = subprocess.run(
-        ["docker", "ps", "--all", "--quiet", "--filter", f"label={_LABEL}"],
+        ["docker", "ps", "--all", "--filter", f"label={_LABEL}", "--format", shown],
         capture_output=True,
         text=True,
         check=True,
     )
-    if found := listed.stdout.split():
-        subprocess.run(["docker", "rm", "--force", *found], capture_output=True, check=True)
+    owners = dict(line.split(maxsplit=1) for line in listed.stdout.splitlines() if " " in line)
+    left = [container for container, owner in owners.items() if not Path(f"/proc/{owner}").exists()]
+    if left:
+        subprocess.run(["docker", "rm", "--force", *left], capture_output=True, check=True)
 
 
 class ContainerServer:
@@ -99,7 +102,7 @@ class ContainerServer:
 
         container = DockerContainer(IMAGE).with_bind_ports(4222, self._port)
         container.with_command(["-js", "-sd", "/data", *self._arguments])
-        container.with_kwargs(labels={_LABEL: "1"})
+        container.with_kwargs(labels={_LABEL: str(os.getpid())})
         for argument in self._arguments:
             # A configuration file of the test's: the server finds it under the same name.
             if Path(argument).is_file():

@@ -53,9 +53,18 @@ class Asking:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         subject, body, headers = await self._prepared(agent, request, headers, timeout)
+        with self._submission.tracing.sending(subject, request.message_id, len(body)) as carried:
+            left = max(0.1, end - loop.time())
+            reply = await self._reply(agent, subject, body, {**carried, **headers}, left)
+        left = max(0.1, end - loop.time())
+        return await self._contents.result(reply.data, reply.headers, left)
+
+    async def _reply(
+        self, agent: str, subject: str, body: bytes, headers: dict[str, str], timeout: float
+    ) -> Msg:
         try:
             reply = await self._connection.request(
-                subject, body, timeout=max(0.1, end - loop.time()), headers=dict(headers) or None
+                subject, body, timeout=timeout, headers=headers or None
             )
         except nats.errors.NoRespondersError:
             raise await self._nobody(agent) from None
@@ -65,8 +74,7 @@ class Asking:
             raise ConnectionError("the connection to NATS is closed") from None
         if STATUS_CODE in (reply.headers or {}):
             raise _refusal(reply)
-        left = max(0.1, end - loop.time())
-        return await self._contents.result(reply.data, reply.headers, left)
+        return reply
 
     async def events(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float
@@ -78,9 +86,12 @@ class Asking:
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, cb=mailbox.deliver)
         try:
-            await self._connection.publish(
-                subject, body, reply=inbox, headers=dict(headers) or None
-            )
+            with self._submission.tracing.sending(
+                subject, request.message_id, len(body)
+            ) as carried:
+                await self._connection.publish(
+                    subject, body, reply=inbox, headers={**carried, **headers} or None
+                )
             while not follower.done:
                 message = await mailbox.next(timeout)
                 if message is None:

@@ -43,6 +43,7 @@ from hayrunner_contracts.subjects import message_id as canonical_id
 from hayrunner_contracts.submission import Submission
 from hayrunner_contracts.thread_client import ThreadClient
 from hayrunner_contracts.thread_store import JetStreamThreadStore
+from hayrunner_contracts.tracing import RequestTracing
 
 __all__ = ["AgentClient", "NotProvisioned", "ReadSettings", "Run", "RunClient"]
 
@@ -65,7 +66,8 @@ class RunClient(AgentClient):
     """Runs agents over NATS.
 
     `connection` stays open when the client closes, unless `connect` made it. `settings` say how
-    runs are read.
+    runs are read. `tracing` makes a span of every request and sends its context along: an
+    `OpenTelemetryTracing` of `hayrunner_contracts.otel`.
     """
 
     def __init__(
@@ -74,12 +76,15 @@ class RunClient(AgentClient):
         *,
         namespace: str = DEFAULT_NAMESPACE,
         settings: ReadSettings | None = None,
+        tracing: RequestTracing | None = None,
     ) -> None:
         self._connection = connection
         self._namespace = token("namespace", namespace)
         self._settings = settings or ReadSettings()
         api, most = self._settings.api, self._settings.max_blob_bytes
-        self._submission = Submission(connection, namespace, api=api, max_bytes=most)
+        self._submission = Submission(
+            connection, namespace, api=api, max_bytes=most, tracing=tracing
+        )
         contents = Contents(connection, namespace, api=api, max_bytes=most)
         self._asking = Asking(connection, namespace, self._submission, contents)
         self._dead_letters = DeadLetters(
@@ -99,6 +104,7 @@ class RunClient(AgentClient):
         namespace: str = DEFAULT_NAMESPACE,
         *,
         settings: ReadSettings | None = None,
+        tracing: RequestTracing | None = None,
         timeout: float = CONNECT_TIMEOUT_S,
         **options: Any,
     ) -> Self:
@@ -118,7 +124,7 @@ class RunClient(AgentClient):
             raise ConnectionError(
                 f"no connection to NATS within {timeout:g} s ({type(error).__name__})"
             ) from error
-        client = cls(connection, namespace=namespace, settings=settings)
+        client = cls(connection, namespace=namespace, settings=settings, tracing=tracing)
         client._owns_connection = True
         reconnected.also = client._look_again
         return client

@@ -34,6 +34,7 @@ from hayrunner_contracts.subjects import (
     consumer_name,
     requests,
 )
+from hayrunner_contracts.tracing import NoTracing, RequestTracing
 
 __all__ = ["HEADROOM", "Submission"]
 
@@ -74,7 +75,9 @@ class Submission:
         *,
         api: str = JETSTREAM_API,
         max_bytes: int = MAX_READ_BYTES,
+        tracing: RequestTracing | None = None,
     ) -> None:
+        self.tracing: RequestTracing = tracing or NoTracing()
         self._connection = connection
         self._blobs = BlobStore(connection, api=api)
         self._max_bytes = max_bytes
@@ -121,9 +124,11 @@ class Submission:
         subject = requests(self._namespace, agent)
         body, headers = await self.carried(agent, request, headers, timeout)
         await self.check_agent(agent)
-        identified = {**headers, MSG_ID: request.message_id or ""}
-        left = end - loop.time()
-        return await self._publish(AGENT_REQUESTS, subject, body, identified, left)
+        with self.tracing.sending(subject, request.message_id, len(body)) as carried:
+            # A context that the caller sends along is the one that counts.
+            identified = {**carried, **headers, MSG_ID: request.message_id or ""}
+            left = end - loop.time()
+            return await self._publish(AGENT_REQUESTS, subject, body, identified, left)
 
     async def carried(
         self, agent: str, request: RunRequest, headers: Mapping[str, str], timeout: float

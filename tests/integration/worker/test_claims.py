@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from tests.integration.worker.conftest import Requester, Serve, kinds
 from tests.integration.worker.scripted import ScriptedAgent, Session
 
-from hayrunner.serving.claims import Claims, KeptResult
+from hayrunner.serving.claims import Claims, KeptResult, KeptStep
 from hayrunner_contracts.events import RunResumed, TextChunk
 from hayrunner_contracts.stream_rules import check_stream
 from hayrunner_contracts.subjects import claim_key
@@ -315,3 +315,19 @@ async def test_a_worker_that_takes_over_an_end_writes_what_the_first_one_had_com
     assert check_stream(stored) == []
     await eventually(requester.queue_is_empty, what="an empty queue")
     assert (await claim_of(requester, message_id))["status"] == "completed"
+
+
+async def test_a_write_that_was_cut_off_does_not_cost_the_claim(
+    serve: Serve, requester: Requester
+) -> None:
+    await serve(ScriptedAgent())
+    bucket = await requester.js.key_value("RUNS")
+    mine = Claims(bucket, namespace="default", worker="mine")
+    message_id = str(uuid.uuid4())
+    claim = await mine.create(message_id, agent="support", sequence=1, requested_at=0.0)
+    assert claim is not None
+    # The write is stored, and its task is gone before it hears of it.
+    await mine.keep(replace(claim), KeptStep(seq=3, step=1), patience_s=1)
+
+    await mine.finishing(claim, KeptResult(), patience_s=1)
+    assert (await claim_of(requester, message_id))["status"] == "finishing"

@@ -96,8 +96,8 @@ async def test_messages_caught_by_a_pull_that_ends_are_not_lost(
 
 async def test_a_second_stop_does_not_wait_for_runs(serve: Serve, requester: Requester) -> None:
     agent = ScriptedAgent(script=wait_for_ever)
-    worker = await serve(agent, drain_timeout_s=60)
-    await requester.publish()
+    worker = await serve(agent, drain_timeout_s=60, ack_wait_s=60)
+    message_id = await requester.publish()
     await eventually(lambda: agent.started, what="the run")
     worker.stop()
     ending = asyncio.create_task(worker.shutdown())
@@ -106,6 +106,10 @@ async def test_a_second_stop_does_not_wait_for_runs(serve: Serve, requester: Req
 
     await asyncio.wait_for(ending, 5)
     assert agent.cut == agent.started
+    # Its claim was given back all the same: nobody waits for `ack_wait`.
+    await serve(ScriptedAgent(), worker_id="second", ack_wait_s=60)
+    result = await requester.ended(message_id, timeout=10)
+    assert (result.status, result.attempts) == ("completed", 1)
 
 
 async def test_sigterm_drains_and_ends_the_worker(requester: Requester, serve: Serve) -> None:

@@ -12,7 +12,7 @@ from tests.integration.worker.scripted import ScriptedAgent, ScriptedRegistry, S
 
 from hayrunner.errors import ConfigurationError
 from hayrunner.serving.app import Worker
-from hayrunner.serving.provisioning import provision, stream_configs
+from hayrunner.serving.provisioning import blob_configs, provision, stream_configs
 from hayrunner.serving.stored import messages_of
 from hayrunner.settings import Settings
 from hayrunner_contracts.client import RunClient
@@ -22,9 +22,18 @@ from hayrunner_contracts.events import Error, RunResumed
 from hayrunner_contracts.following import Event
 from hayrunner_contracts.testing import assert_valid_stream, eventually
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [
+    pytest.mark.timeout(120),
+    # A server that stands still takes connections and answers none: nats-py gives up on such a
+    # connection and leaves it to the garbage collector, which warns.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
-STREAMS = [*(str(config.name) for config in stream_configs(Settings())), "KV_RUNS"]
+STREAMS = [
+    *(str(c.name) for c in (*stream_configs(Settings()), *blob_configs(Settings()))),
+    "KV_RUNS",
+]
 RUNS = 4
 PIECES = [f"{number} " for number in range(60)]
 

@@ -189,6 +189,31 @@ async def test_events_wait_merged_while_the_server_is_away_and_none_is_lost(
     assert got[-2]["type"] == "reasoning_chunk"
 
 
+async def test_past_the_bound_of_a_worker_all_its_runs_wait(
+    nats_server: EmbeddedServer, nc: Client
+) -> None:
+    link = Link()
+    link.bind(nc)
+    await nats_server.kill()
+    await eventually(lambda: not nc.is_connected, what="the outage")
+    link.outages += 1
+    publishers = [EventPublisher(nc, link, f"out.{number}") for number in range(60)]
+
+    async def talk(publisher: EventPublisher) -> None:
+        for number in range(18):
+            await publisher.emit(TextChunk(content="x" * 100_000, step=number))
+
+    talking = [asyncio.create_task(talk(publisher)) for publisher in publishers]
+    await eventually(lambda: link.held_characters > 64_000_000, what="the bound")
+    await eventually(lambda: sum(not task.done() for task in talking) > 5, what="runs to wait")
+    assert link.held_characters <= 64_000_000 + 60 * 100_000
+
+    await nats_server.start()
+    await asyncio.wait_for(asyncio.gather(*talking), 30)
+    await asyncio.gather(*(publisher.flush() for publisher in publishers))
+    assert link.held_characters == 0
+
+
 async def test_past_the_second_bound_the_run_waits(nats_server: EmbeddedServer, nc: Client) -> None:
     link = Link()
     link.bind(nc)
@@ -294,3 +319,26 @@ async def test_a_worker_ends_while_the_server_is_away(
     await eventually(lambda: worker.problems(), what="the outage")
 
     await asyncio.wait_for(worker.shutdown(), 15)
+
+
+async def test_runs_of_a_worker_that_drained_while_the_server_was_away_go_on_elsewhere(
+    serve: Serve, requester: Requester, nats_server: EmbeddedServer
+) -> None:
+    async def wait_for_ever(session: Session) -> str:
+        await session.say("first ")
+        await asyncio.Event().wait()
+        return ""
+
+    leaving = await serve(ScriptedAgent(script=wait_for_ever), drain_timeout_s=0.1, ack_wait_s=1)
+    message_id = await requester.publish()
+    await eventually(lambda: len(requester.events[message_id]) == 2, what="the first text")
+    await nats_server.kill()
+    await eventually(lambda: leaving.problems(), what="the outage")
+    await asyncio.wait_for(leaving.shutdown(), 30)
+
+    await nats_server.start()
+    await serve(ScriptedAgent(), worker_id="second", ack_wait_s=1)
+    result = await requester.ended(message_id, timeout=30)
+    assert result.status == "completed"
+    assert check_stream(await requester.stored_events(message_id)) == []
+    await eventually(requester.queue_is_empty, what="an empty queue")

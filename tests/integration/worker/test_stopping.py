@@ -31,6 +31,8 @@ async def test_a_cancel_for_a_queued_run_ends_it_without_a_model_call(
     result = await requester.ended(message_id)
 
     assert (result.status, result.finish_reason) == ("cancelled", "cancelled")
+    assert result.error is not None
+    assert result.error.message.endswith(": enough")
     assert agent.started == []
     assert kinds(requester.events[message_id]) == [
         "message_start",

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.unit.agent.runs import inputs_of
 
 from hayrunner.adapters.normalize import ChunkNormalizer, parse_arguments
-from hayrunner.adapters.usage import usage_from
 from hayrunner.errors import ProviderError
+from hayrunner.token_counts import usage_from
 from hayrunner_contracts.events import (
     MessageEnd,
     MessageStart,

@@ -113,7 +113,7 @@ class Agent:
     response_format: type[BaseModel] | dict[str, Any] | None = None
     max_history: int | None = None
     max_concurrent_runs: int | None = None
-    record_content_telemetry: bool = False
+    record_content_telemetry: bool | None = None
     citation_formatter: CitationFormatter | None = None
     suggestion_generator: Suggesting | None = None
     approvals: Sequence[str] = ()

@@ -31,6 +31,12 @@ def _random_worker_id() -> str:
     return f"w-{secrets.token_hex(6)}"
 
 
+def _from_variable(name: str) -> Any:
+    """A text with a name of its own, empty where the variable is not set. A value that is no good
+    is nobody's error: the same variables are set for every service of a deployment."""
+    return Field(default="", validation_alias=AliasChoices(name, name.lower()))
+
+
 class Settings(BaseSettings):
     """What an operator can set. Every default works on a laptop."""
 
@@ -98,8 +104,19 @@ class Settings(BaseSettings):
     """Health and metrics; 0 takes a free port, -1 serves none."""
 
     content_telemetry: Literal["never", "per_run"] = "per_run"
+    """`never` overrules whoever wants content in traces."""
+    otel_capture_content: str = _from_variable("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
+    otel_sdk_disabled: str = _from_variable("OTEL_SDK_DISABLED")
+    otel_traces_exporter: str = _from_variable("OTEL_TRACES_EXPORTER")
+    otel_metrics_exporter: str = _from_variable("OTEL_METRICS_EXPORTER")
+    otel_metrics_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+    otel_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_ENDPOINT")
+    otel_traces_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     log_format: Literal["json", "console"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_trusted: str = ""
+    """Loggers, separated by commas, whose messages and arguments may be shown: those of your own
+    tools, where you know what they say. Of all others only what is written into their code is."""
 
     openai_api_key: SecretStr | None = Field(
         default=None, validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key")
@@ -115,6 +132,39 @@ class Settings(BaseSettings):
         if total < info.data.get("max_queue", 1):
             raise ValueError("has to be at least HAYRUNNER_MAX_QUEUE")
         return total
+
+    @property
+    def trusted_loggers(self) -> list[str]:
+        """The names in `log_trusted`."""
+        return [name.strip() for name in self.log_trusted.split(",") if name.strip()]
+
+    @property
+    def captures_content(self) -> bool:
+        """Whether runs keep content in traces where neither request nor agent says anything."""
+        wanted = self.otel_capture_content.strip().lower()
+        return wanted in ("true", "span_only", "span_and_event")
+
+    @property
+    def traces(self) -> Literal["otlp", "console"] | None:
+        """Where the worker's own export of traces goes; None for no such export. An endpoint turns
+        it on, or an exporter that is named."""
+        return self._export(self.otel_traces_exporter, self.otel_traces_endpoint)
+
+    @property
+    def metrics(self) -> Literal["otlp", "console"] | None:
+        """The same of metrics, which `/metrics` shows in any case."""
+        return self._export(self.otel_metrics_exporter, self.otel_metrics_endpoint)
+
+    def _export(self, exporters: str, endpoint: str) -> Literal["otlp", "console"] | None:
+        if self.otel_sdk_disabled.strip().lower() == "true":
+            return None
+        named = [name.strip() for name in exporters.lower().split(",")]
+        if "console" in named:
+            return "console"
+        if "otlp" in named:
+            return "otlp"
+        has_endpoint = bool(self.otel_endpoint or endpoint)
+        return "otlp" if has_endpoint and named == [""] else None
 
     @property
     def servers(self) -> list[str]:

@@ -13,6 +13,7 @@ from hayrunner.adapters.loop import LoopAgent
 from hayrunner.adapters.model_call import check_limits
 from hayrunner.adapters.parameters import run_generator
 from hayrunner.adapters.settings import LOOPLESS_OPTIONS, refuse_options
+from hayrunner.adapters.spans import note_conversation
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.errors import StructuredOutputError
 from hayrunner_contracts.events import Data
@@ -41,6 +42,7 @@ def loop_body(
     """
 
     async def body(run: RunContext) -> Any:
+        note_conversation(run, messages)
         # Before a copy of the generator is made: it is to share the client.
         await agent.warm_up_async()
         run.generator = run_generator(agent.chat_generator, run.settings)
@@ -63,6 +65,8 @@ def foreign_body(
         refuse_options(
             run.settings, LOOPLESS_OPTIONS, "the agent's own run adapter decides that itself"
         )
+        given = messages if prompt is None else [ChatMessage.from_system(prompt), *messages]
+        note_conversation(run, given)
         wanted = None if form is None else form.model or form.schema
         answer = await adapter.run(messages, system_prompt=prompt, response_format=wanted)
         run.finish_reason = "stop"

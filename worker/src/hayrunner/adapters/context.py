@@ -49,7 +49,8 @@ class RunContext:
     thread, taken only where the thread is loaded and saved. `answer_tool` is what the model is to
     call for its answer, where its generator knows no format. `streaming` is the model
     call that is going on where hooks watch it, `delta_error` what one of them ended it with.
-    `looked_at` counts the messages whose call ids are known.
+    `looked_at` counts the messages whose call ids are known. `first_chunk_at` is when the current
+    model call brought its first chunk, on the clock of `time.perf_counter`.
     `stopping` says that somebody ended the run early. `ended` is set before the last events: a
     tool's thread may live on, and is not heard then.
     `inbox` has what people send to the run, None where nobody can; `notes` are what the model is
@@ -84,6 +85,7 @@ class RunContext:
     usage: Usage = field(default_factory=Usage)
     model_calls: int = 0
     looked_at: int = 0
+    first_chunk_at: float | None = None
     invalid_retries_used: int = 0
     tool_choice_honoured: bool = False
     new_messages: list[ChatMessage] = field(default_factory=list[ChatMessage])

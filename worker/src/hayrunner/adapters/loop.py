@@ -13,7 +13,6 @@ import operator
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, cast
 
-from haystack import tracing
 from haystack.components.agents import Agent as HaystackAgent
 from haystack.components.agents.state import State, replace_values
 from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
@@ -27,7 +26,7 @@ from hayrunner.adapters.interjections import goes_on_for_what_was_said, take_in
 from hayrunner.adapters.kept_steps import keep_called, keep_settled, take_found
 from hayrunner.adapters.model_call import ModelReply, call_model, with_preamble
 from hayrunner.adapters.parameters import check_tool_choice
-from hayrunner.adapters.spans import NO_SPAN, span
+from hayrunner.adapters.spans import NO_SPAN, foreign_tracing, note_calls_not_run, span
 from hayrunner.adapters.tool_batch import ToolBatch
 from hayrunner.errors import ConfigurationError
 from hayrunner.hooks import ModelResponse
@@ -90,7 +89,7 @@ class LoopAgent(HaystackAgent):
 
     def _create_agent_span(self, tools: Any) -> Any:
         # Its tags hold every tool's schema, made anew for each run.
-        return super()._create_agent_span(tools) if tracing.is_tracing_enabled() else NO_SPAN
+        return super()._create_agent_span(tools) if foreign_tracing() else NO_SPAN
 
     async def continue_after_exit(self, exe_context: Any) -> bool:
         """Run `on_exit` hooks: whether one of them keeps the run going."""
@@ -257,6 +256,8 @@ class _Step:
         pending = _pending_calls(self.state)
         checked = CheckedCalls(self.run_context, tools, answer.tool_choice)
         await checked.check(pending)
+        if checked.answers:
+            note_calls_not_run(pending, checked.answers, tools)
         if checked.repaired:
             reply = self._mend(reply, checked.repaired)
         batch = ToolBatch(

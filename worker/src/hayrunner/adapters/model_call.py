@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import with_text
 from hayrunner.adapters.documents import with_documents
 from hayrunner.adapters.hook_chain import MergedPatch
+from hayrunner.adapters.metering import count_tokens, metered
 from hayrunner.adapters.parameters import (
     answer_choice_parameter,
     check_tool_choice,
@@ -26,10 +28,11 @@ from hayrunner.adapters.parameters import (
 )
 from hayrunner.adapters.provider_failures import provider_failure
 from hayrunner.adapters.retries import with_retries
-from hayrunner.adapters.spans import span
+from hayrunner.adapters.spans import model_span, note_reply, span
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.generators.openai_compatible import ON_TEXT
 from hayrunner.hooks import ModelCall
+from hayrunner.telemetry.spans import noting_first
 from hayrunner_contracts.events import StreamEvent, TextChunk, ToolCallStart, ToolInputChunk
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
@@ -82,18 +85,21 @@ async def _call(run: RunContext, prepared: "_Prepared", messages: list[ChatMessa
     run.hooks.goes_on(step=run.model_calls, usage=run.usage)
     normalizer = run.normalizer
     normalizer.begin_step(_new_ids(run, messages), prepared.answer_tool)
-    with span("haystack.agent.step.llm") as traced:
-        traced.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
-        result = await _generate(run, prepared.generator, prepared.inputs)
-        raise_if_cancelled()
-        traced.set_content_tag("haystack.agent.step.llm.output", result)
-    replies: list[ChatMessage] = result.get("replies") or []
-    shown = normalizer.partial_text
-    reply, events = normalizer.close_step(replies[0] if replies else None)
+    with model_span(run, prepared.generator, prepared.inputs) as call:
+        with span("haystack.agent.step.llm") as traced:
+            traced.set_content_tag("haystack.agent.step.llm.input", prepared.inputs)
+            result = await _generate(run, prepared.generator, prepared.inputs)
+            raise_if_cancelled()
+            traced.set_content_tag("haystack.agent.step.llm.output", result)
+        replies: list[ChatMessage] = result.get("replies") or []
+        shown = normalizer.partial_text
+        reply, events = normalizer.close_step(replies[0] if replies else None)
+        note_reply(call, run, reply)
     # Before anything is awaited: a run that is cancelled here has this message in its history.
     run.new_messages.append(reply)
     if normalizer.usage is not None:
         run.spend(normalizer.usage)
+        count_tokens(run, prepared.generator, prepared.inputs)
     if run.hooks.watches_deltas:
         await _told_late(run, shown, events)
     else:
@@ -253,6 +259,7 @@ def _streams(kind: type[Any]) -> bool:
     return "streaming_callback" in inspect.signature(kind.run).parameters
 
 
+@metered
 async def _generate(run: RunContext, generator: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     try:
         if not callable(getattr(generator, "run_async", None)):
@@ -305,13 +312,15 @@ async def stoppable(run: RunContext, work: Awaitable[_T]) -> _T | None:
 
 def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:
     """What a generator, or another streaming component, is to call with its chunks."""
-    feed, emit = run.normalizer.feed, run.emit
+    feed, emit = noting_first(run.normalizer.feed), run.emit
     if run.hooks.watches_deltas:
         emit = _watched_emit(run)
 
     # A closure and a coroutine function: Haystack deep-copies bound methods and callable objects
     # on their way through a pipeline, and their chunks are lost.
     async def on_chunk(chunk: StreamingChunk) -> None:
+        if run.first_chunk_at is None:
+            run.first_chunk_at = time.perf_counter()
         if run.delta_error is not None or is_cancelled():
             return
         try:
@@ -324,14 +333,23 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     if not callable(getattr(generator, "run_async", None)):
         return _from_thread(run, on_chunk)
     if (straight := run.straight_emit()) is not None:
-        add_text = run.normalizer.add_text
-
-        async def on_text(text: str) -> None:
-            if (event := add_text(text)) is not None:
-                await straight(event)
-
-        setattr(on_chunk, ON_TEXT, on_text)
+        setattr(on_chunk, ON_TEXT, _text_callback(run, straight))
     return on_chunk
+
+
+def _text_callback(
+    run: RunContext, straight: Callable[[StreamEvent], Awaitable[None]]
+) -> Callable[[str], Awaitable[None]]:
+    """What the own generator calls with text alone, which is most of what there is."""
+    add_text = noting_first(run.normalizer.add_text)
+
+    async def on_text(text: str) -> None:
+        if run.first_chunk_at is None:
+            run.first_chunk_at = time.perf_counter()
+        if (event := add_text(text)) is not None:
+            await straight(event)
+
+    return on_text
 
 
 def _watched_emit(run: RunContext) -> Callable[[list[StreamEvent]], Awaitable[None]]:

@@ -22,9 +22,9 @@ from hayrunner.adapters.call_records import (
     parse_arguments,
     take_match,
 )
-from hayrunner.adapters.usage import merged_usage, usage_from, usage_of_ollama
 from hayrunner.errors import ProviderError
 from hayrunner.generators.failures import stream_error
+from hayrunner.token_counts import merged_usage, usage_from, usage_of_ollama
 from hayrunner_contracts.events import (
     ModelCallEnd,
     ReasoningChunk,

@@ -16,9 +16,10 @@ from hayrunner.adapters.model_call import chunk_callback, stoppable
 from hayrunner.adapters.normalize import CallRecord, ChunkNormalizer
 from hayrunner.adapters.provider_failures import provider_failure
 from hayrunner.adapters.settings import LOOPLESS_OPTIONS, refuse_options
-from hayrunner.adapters.usage import usage_from
+from hayrunner.adapters.spans import note_conversation
 from hayrunner.approvals import is_marked
 from hayrunner.errors import ConfigurationError, HayrunnerError
+from hayrunner.token_counts import usage_from
 from hayrunner_contracts.events import (
     StreamEvent,
     ToolExecutionCommitted,
@@ -118,6 +119,7 @@ class PipelineAdapter:
             refuse_options(
                 run.settings, LOOPLESS_OPTIONS, "a pipeline answers, which decides that itself"
             )
+            note_conversation(run, messages)
             normalizer = _PipelineNormalizer(run.normalizer.used_ids)
             run.normalizer = normalizer
             normalizer.begin_step()

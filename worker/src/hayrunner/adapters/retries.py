@@ -46,7 +46,10 @@ async def with_retries(
         if wait is None or not may_go_on():
             raise failure
         logger.info(
-            "run %s: model call failed (%s), next try in %.1f s", run.message_id, failure, wait
+            "run %s: model call failed (%s), next try in %.1f s",
+            run.message_id,
+            failure.code,
+            wait,
         )
         await _sleep(wait)
         raise_if_cancelled()

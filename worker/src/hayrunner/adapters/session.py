@@ -11,6 +11,7 @@ from typing import Any
 from hayrunner.adapters.context import RunContext, current_run
 from hayrunner.adapters.kept_steps import keep_end
 from hayrunner.adapters.outcome import RunOutcome, RunParked, StopCode
+from hayrunner.adapters.spans import note_end, run_span
 from hayrunner.adapters.writer import StreamWriter, close_history
 from hayrunner.errors import HayrunnerError, HookFailed, UnsupportedOption
 from hayrunner.hooks import RunEnd
@@ -74,6 +75,19 @@ class LoopSession:
 
     async def run(self) -> RunOutcome:
         """See `serving.served.RunSession`."""
+        with run_span(self._run) as traced:
+            try:
+                outcome = await self._run_and_leave()
+            except RunParked as error:
+                traced.parked()
+                parked = error
+            else:
+                note_end(traced, self._run, outcome)
+                return outcome
+        # Out here: it is no failure of the span's.
+        raise parked
+
+    async def _run_and_leave(self) -> RunOutcome:
         try:
             outcome = await self._run_to_end()
         except (asyncio.CancelledError, RunParked):
@@ -144,7 +158,7 @@ class LoopSession:
         try:
             await self._writer.store(messages)
         except (HayrunnerError, RunError) as error:
-            logger.warning("run %s: %s", self._run.message_id, error)
+            logger.warning("run %s was not stored: %s", self._run.message_id, type(error).__name__)
             return ending.failed_by(error)
         return ending
 

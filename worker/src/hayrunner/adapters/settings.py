@@ -70,7 +70,7 @@ class RunSettings:
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     hook_names: list[str] = field(default_factory=list[str])
     then_format: dict[str, Any] | None = None
-    record_content_telemetry: bool = False
+    record_content_telemetry: bool | None = None
     given: frozenset[str] = frozenset()
 
     @property

@@ -20,6 +20,7 @@ from hayrunner.adapters.settings import RunSettings
 from hayrunner.adapters.structured import ResponseFormat
 from hayrunner.errors import ConfigurationError, ToolError
 from hayrunner.settings import load_settings
+from hayrunner.telemetry.tracing import inherited_content
 from hayrunner.tool_context import current_tool_call
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import InvalidRequest, RunError, RunFailure
@@ -285,7 +286,7 @@ async def _ask_remote(roster: Roster, name: str, parent: RunContext, prompt: str
         tool_context=parent.settings.tool_context,
         token_budget=left,
         deadline=parent.deadline,
-        record_content_telemetry=parent.settings.record_content_telemetry,
+        record_content_telemetry=inherited_content(parent.settings.record_content_telemetry),
         # Calls of a run that keeps its steps have the same ids in every attempt.
         key=current_tool_call().idempotency_key if parent.in_loop and parent.steps else None,
         is_over=lambda: any(run.stopping for run in parent.lineage()),

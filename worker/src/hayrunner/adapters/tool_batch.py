@@ -29,7 +29,12 @@ from hayrunner.adapters.citations import documents_in
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.convert import to_wire_parts
 from hayrunner.adapters.plain_values import copied
-from hayrunner.adapters.spans import tool_span
+from hayrunner.adapters.spans import (
+    note_tool_end,
+    tool_call_not_run,
+    tool_call_span,
+    tool_span,
+)
 from hayrunner.errors import HayrunnerError, HookFailed, HookStopped, RunStopped, ToolError
 from hayrunner.hooks import ToolResult
 from hayrunner.tool_context import ToolCallInfo, reset_tool_call, set_tool_call
@@ -124,6 +129,7 @@ class ToolBatch:
             if self.stopped is not None:
                 return None
             if isinstance(decided, Refused):
+                tool_call_not_run(call, self.tools, decided.text, refused=True)
                 failure = _Failure(decided.text)
                 return self._message(call, tool, failure), failure
             return await self._call(decided, tool, parent)
@@ -131,8 +137,10 @@ class ToolBatch:
     async def _call(self, call: ToolCall, tool: Tool, parent: Any) -> _Outcome:
         await self.run_context.confirm()
         self.executed[call.id or ""] = call
-        result = await self._invoke(call, tool, parent)
-        message = self._message(call, tool, result)
+        with tool_call_span(call, self.tools) as traced:
+            result = await self._invoke(call, tool, parent)
+            message = self._message(call, tool, result)
+            note_tool_end(traced, message, failed=isinstance(result, _Failure))
         if not self.run_context.hooks.watches("on_tool_result"):
             return message, result
         try:

@@ -4,10 +4,11 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-from hayrunner.cli.exits import Unreachable
+from hayrunner.cli.exits import Unreachable, at_end
 from hayrunner.errors import ConfigurationError
 from hayrunner.settings import Settings
 from hayrunner_contracts.client import RunClient
+from hayrunner_contracts.tracing import RequestTracing
 
 __all__ = ["connect", "shown_servers"]
 
@@ -26,6 +27,7 @@ async def connect(settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> RunCl
         return await RunClient.connect(
             settings.servers,
             settings.namespace,
+            tracing=_tracing(settings),
             timeout=timeout_s,
             error_cb=note,
             connect_timeout=timeout_s,
@@ -38,6 +40,20 @@ async def connect(settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> RunCl
         raise ConfigurationError(
             "credentials and nkeys need the package nkeys: pip install nkeys"
         ) from None
+
+
+def _tracing(settings: Settings) -> RequestTracing | None:
+    """Traces of what a command asks of agents, sent when it ends."""
+    if settings.traces is None:
+        return None
+    from hayrunner.telemetry.otel_setup import set_up_export
+    from hayrunner_contracts.otel import OpenTelemetryTracing
+
+    export = set_up_export(settings)
+    if export is None:
+        return None
+    at_end(export.end)
+    return OpenTelemetryTracing(export.provider)
 
 
 def shown_servers(settings: Settings) -> str:

@@ -25,7 +25,7 @@ from hayrunner_contracts.errors import (
 )
 from hayrunner_contracts.following import EventsLost
 
-__all__ = ["ExitCode", "Unreachable", "finish", "run", "say", "show_tracebacks"]
+__all__ = ["ExitCode", "Unreachable", "at_end", "finish", "run", "say", "show_tracebacks"]
 
 
 class ExitCode(IntEnum):
@@ -39,6 +39,7 @@ class ExitCode(IntEnum):
 
 
 _debugging = False
+_at_end: list[Callable[[], None]] = []
 
 
 class Unreachable(ConnectionError):
@@ -79,7 +80,15 @@ def finish(work: Callable[[], ExitCode | None], *, as_json: bool = False) -> Non
         code = _code_of(error)
         for line in error.problems if isinstance(error, LossRefused) else (_line_of(error),):
             say(line, as_json=as_json, exit_code=code)
+    finally:
+        while _at_end:
+            _at_end.pop()()
     raise typer.Exit(int(code))
+
+
+def at_end(do: Callable[[], None]) -> None:
+    """`do` before this process leaves, whatever the command comes to."""
+    _at_end.append(do)
 
 
 def say(message: str, *, as_json: bool = False, exit_code: int | None = None) -> None:

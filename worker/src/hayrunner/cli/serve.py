@@ -52,7 +52,9 @@ def serve(
         # SIGTERM while it loads.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         # Before the agents are imported: they may log, and so may Haystack.
-        set_up_logs(form=settings.log_format, level=settings.log_level)
+        set_up_logs(
+            form=settings.log_format, level=settings.log_level, trusted=settings.trusted_loggers
+        )
         run_worker(settings, load_agents(target))
 
     finish(work, as_json=as_json)

@@ -23,8 +23,13 @@ from hayrunner.serving.publisher import EventPublisher
 from hayrunner.serving.results import RunFacts, carried, make_result
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.serving.slots import Slots
+from hayrunner.telemetry.bus import attempt_span, note_attempt_end
+from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.model_meter import counting
+from hayrunner.telemetry.tracing import is_on
+from hayrunner_contracts import subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
     deadline_of,
@@ -69,7 +74,7 @@ class Asks:
         if not message.reply:
             _log.warning("a direct request without a reply inbox was ignored", agent=agent)
             return
-        task = asyncio.create_task(self._answer(message, agent), name=f"ask {agent}")
+        task = asyncio.create_task(self._traced(message, agent), name=f"ask {agent}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -77,7 +82,20 @@ class Asks:
     def running(self) -> set["asyncio.Task[None]"]:
         return set(self._running)
 
+    async def _traced(self, message: Msg, agent: str) -> None:
+        if not is_on():
+            await self._answer(message, agent)
+            return
+        destination = subjects.ask(self.bus.namespace, agent)
+        message_id = peek_message_id(message.data)
+        with attempt_span(destination, message.headers or {}, message_id=message_id):
+            await self._answer(message, agent)
+
     async def _answer(self, message: Msg, agent: str) -> None:
+        with bound(agent=agent), counting(self.metrics):
+            await self._answered(message, agent)
+
+    async def _answered(self, message: Msg, agent: str) -> None:
         taken = False
         try:
             if self.draining or not self.slots.try_run(agent):
@@ -112,6 +130,7 @@ class Asks:
             await self._refuse(message, agent, failure("storage_error", _NOT_READ))
             return
         message_id = request.message_id or new_message_id()
+        bind(message_id=message_id, attempt=1)
         facts = _facts(request, agent, message_id, requested_at)
         publisher = EventPublisher(
             self.bus.nc, self.bus.link, message.reply, blobs=self.blobs.of(message_id)
@@ -122,7 +141,7 @@ class Asks:
         inbox = CommandInbox(
             self.bus,
             message_id,
-            on_cancel=lambda: stopper.stop("cancelled"),
+            on_cancel=lambda reason: stopper.stop("cancelled", reason),
             on_command=stopper.tell,
         )
         self.metrics.run_started(agent, queue_wait_s=None)
@@ -190,6 +209,7 @@ class Asks:
             await self.bus.nc.publish(message.reply, data, headers=more or None)
         code = None if outcome.error is None else outcome.error.code
         self.metrics.run_ended(facts.agent, outcome=outcome.status, error_code=code)
+        note_attempt_end(outcome.status, code)
 
 
 def _start(facts: RunFacts) -> MessageStart:

@@ -23,6 +23,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
+from hayrunner.telemetry.bus import attempt_traceparent
 from hayrunner_contracts import subjects
 from hayrunner_contracts.results import RunStatus
 
@@ -81,7 +82,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     `attempt` counts every try, `counted_attempts` those that were not handed back. `sequence`
     is the request's in `AGENT_REQUESTS`, `requested_at` when that took it first. `parked` is there
-    while the run waits for a person. Times are seconds since the epoch.
+    while the run waits for a person. `trace` names the span of the last attempt that wrote here, as
+    a `traceparent`. Times are seconds since the epoch.
     """
 
     status: ClaimStatus
@@ -97,6 +99,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     kept: KeptStep | None = None
     outcome: KeptResult | None = None
     parked: Parked | None = None
+    trace: str | None = None
 
 
 _NO_MORE: dict[str, Any] = {"kept": None, "outcome": None, "parked": None}
@@ -205,10 +208,7 @@ class Claims:
         its way, or was lost. Every takeover counts an attempt.
         """
         found = await self.find(claim.message_id)
-        if found is None:
-            return False
-        record = found[0]
-        return (record.worker, record.attempt) == (claim.record.worker, claim.record.attempt)
+        return found is not None and _same_holder(found[0], claim.record)
 
     async def keep(self, claim: Claim, step: KeptStep, *, patience_s: float) -> None:
         """The run's checkpoint from now on; `ClaimLost` where the run is another worker's."""
@@ -239,16 +239,29 @@ class Claims:
     async def _move(
         self, claim: Claim, status: ClaimStatus, *, patience_s: float, **changes: Any
     ) -> None:
+        trace = attempt_traceparent() or claim.record.trace
         record = msgspec.structs.replace(
-            claim.record, status=status, updated_at=time.time(), **changes
+            claim.record, status=status, updated_at=time.time(), trace=trace, **changes
         )
         data = _ENCODER.encode(record)
 
         async def write() -> int:
-            return await self._write(claim.key, data, claim.revision)
+            try:
+                return await self._write(claim.key, data, claim.revision)
+            except ClaimLost:
+                # Or a write of this worker's own came between, whose task was cancelled before
+                # it heard of it.
+                claim.revision = await self._own_revision(claim)
+                return await self._write(claim.key, data, claim.revision)
 
         claim.revision = await _until(write, patience_s)
         claim.record = record
+
+    async def _own_revision(self, claim: Claim) -> int:
+        found = await self.find(claim.message_id)
+        if found is None or not _same_holder(found[0], claim.record):
+            raise ClaimLost from None
+        return found[1]
 
     async def _take(self, message_id: str, record: ClaimRecord, *, revision: int) -> Claim | None:
         key = subjects.claim_key(self._namespace, message_id)
@@ -273,6 +286,10 @@ class Claims:
                 # An earlier try of this write was stored, and only its answer was lost.
                 return int(entry.revision or 0)
             raise ClaimLost from None
+
+
+def _same_holder(found: ClaimRecord, own: ClaimRecord) -> bool:
+    return (found.worker, found.attempt) == (own.worker, own.attempt)
 
 
 async def _until(write: Callable[[], Awaitable[T]], patience_s: float) -> T:

@@ -29,7 +29,7 @@ _IDS_KEPT = 1_000
 class CommandInbox:
     """Listens to one run's commands subject and acts on what it understands.
 
-    `on_cancel` is called for every cancel, however often it comes; `on_command` for every other
+    `on_cancel` gets the reason of every cancel, however often one comes; `on_command` every other
     command, in the order in which they were stored. One with a `Nats-Msg-Id` is taken once,
     however often it was sent.
     """
@@ -39,7 +39,7 @@ class CommandInbox:
         bus: Bus,
         message_id: str,
         *,
-        on_cancel: Callable[[], None],
+        on_cancel: Callable[[str | None], None],
         on_command: Callable[[RunCommand], None],
     ) -> None:
         self._bus = bus
@@ -139,6 +139,6 @@ class CommandInbox:
             _log.warning("a command cannot be read", message_id=self._message_id)
             return
         if isinstance(command, Cancel):
-            self._on_cancel()
+            self._on_cancel(command.reason)
         else:
             self._on_command(command)

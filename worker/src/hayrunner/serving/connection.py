@@ -48,6 +48,8 @@ class Link:
         """When it connected last, on the monotonic clock."""
         self.outages = 0
         """How often it was lost and came back, or is away now."""
+        self.held_characters = 0
+        """What all runs of this worker hold back while the connection is away."""
         self._closing = False
         self._told: dict[str, float] = {}
         self._client: Client | None = None

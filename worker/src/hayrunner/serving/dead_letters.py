@@ -63,7 +63,7 @@ class DeadLetters:
             patience_s=_PATIENCE_S,
         )
         self._metrics.dead_letter(agent, reason)
-        _log.warning("a request was given up on", agent=agent, reason=reason, sequence=sequence)
+        _log.warning("a request was given up on", error_code=reason, sequence=sequence)
 
 
 def _as_token(agent: str) -> str:

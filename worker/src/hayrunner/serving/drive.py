@@ -16,13 +16,14 @@ from hayrunner.adapters.outcome import EventSink, RunOutcome, RunParked, StepSto
 from hayrunner.serving.failures import failed, failure, failure_of
 from hayrunner.serving.served import RunSession, ServedAgent
 from hayrunner_contracts.commands import COMMAND_REFUSED, SAID, RunCommand
-from hayrunner_contracts.errors import RunError
+from hayrunner_contracts.errors import RunError, RunFailure
 from hayrunner_contracts.events import Data, Error, MessageEnd, StreamEvent, ToolApprovalRequest
 from hayrunner_contracts.requests import RunRequest
 
 __all__ = ["Drive", "FrameSink", "Stopper"]
 
 _STOP_GRACE_S = 10.0
+_REASON_MOST = 500
 # As many as the stream keeps for one run.
 _MOST_EARLY = 1_000
 
@@ -36,16 +37,17 @@ class Stopper:
         self._attended = attended
         self._early: list[RunCommand] = []
         self.code: StopCode | None = None
+        self._reason: str | None = None
         self.stopped = asyncio.Event()
         self._session: RunSession | None = None
 
-    def stop(self, code: StopCode) -> None:
+    def stop(self, code: StopCode, reason: str | None = None) -> None:
         if self.code is not None:
             return
-        self.code = code
+        self.code, self._reason = code, reason
         self.stopped.set()
         if self._session is not None:
-            self._session.stop(code, failure(code).message)
+            self._session.stop(code, self._why(code).message)
 
     def tell(self, command: RunCommand) -> None:
         """Give a command that is no cancel to the session, as soon as there is one."""
@@ -62,12 +64,19 @@ class Stopper:
             session.command(command)
         self._early.clear()
         if self.code is not None:
-            session.stop(self.code, failure(self.code).message)
+            session.stop(self.code, self._why(self.code).message)
 
     def outcome(self) -> RunOutcome:
         """What a run ends with that was stopped before it began."""
         code = self.code or "cancelled"
-        return failed(failure(code), "cancelled" if code == "cancelled" else "error")
+        return failed(self._why(code), "cancelled" if code == "cancelled" else "error")
+
+    def _why(self, code: StopCode) -> RunFailure:
+        """With the reason that was given, for whoever asked for the run."""
+        usual = failure(code)
+        if not self._reason:
+            return usual
+        return failure(code, f"{usual.message}: {self._reason[:_REASON_MOST]}")
 
 
 class FrameSink:

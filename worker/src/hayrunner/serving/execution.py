@@ -20,8 +20,11 @@ from hayrunner.serving.parking import Parking
 from hayrunner.serving.results import RunFacts
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
 from hayrunner.serving.steps import RunSteps, StepBlobs, kept_bytes
+from hayrunner.telemetry.bus import note_attempt_end, note_attempt_parked
+from hayrunner.telemetry.log_fields import bind
 from hayrunner.telemetry.logs import get_logger
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.model_meter import counting
 from hayrunner_contracts import subjects
 from hayrunner_contracts.errors import RunFailure
 
@@ -77,10 +80,15 @@ class Execution:
         assert task is not None
         held = HeldRun(claim=claim, delivery=delivery, end_here=lambda: _cancel(task))
         self.holdings.add(held)
+        bind(message_id=facts.message_id, attempt=claim.attempt)
+        _log.debug("attempt begun")
         started = time.time()
-        self.metrics.run_started(facts.agent, queue_wait_s=started - delivery.requested_at)
+        # Later attempts do not start late for want of a worker.
+        waited = started - delivery.requested_at if claim.attempt == 1 else None
+        self.metrics.run_started(facts.agent, queue_wait_s=waited)
         try:
-            await self._attempt(held, facts, drive, outcome)
+            with counting(self.metrics):
+                await self._attempt(held, facts, drive, outcome)
         except asyncio.CancelledError:
             if held.lost:
                 # This cancel was ours: the claim is gone, and there is nothing to hand back.
@@ -147,7 +155,7 @@ class Execution:
         inbox = CommandInbox(
             self.bus,
             drive.message_id,
-            on_cancel=lambda: stopper.stop("cancelled"),
+            on_cancel=lambda reason: stopper.stop("cancelled", reason),
             on_command=stopper.tell,
         )
         steps = RunSteps(
@@ -167,6 +175,7 @@ class Execution:
             wake_at, seen = parked.wake_at, steps.commands_seen
         finally:
             await inbox.close()
+        note_attempt_parked()
         await uninterrupted(
             self.parking.park(held, wake_at=wake_at, commands_seen=seen), _nothing_more
         )
@@ -179,13 +188,13 @@ class Execution:
         result = await uninterrupted(end, held.delivery.ack)
         code = _code(result.error)
         self.metrics.run_ended(facts.agent, outcome=result.status, error_code=code)
+        note_attempt_end(result.status, code)
         _log.info(
             "run ended",
-            agent=facts.agent,
-            message_id=facts.message_id,
             status=result.status,
             error_code=code,
             attempts=facts.attempts,
+            model_calls=result.model_calls,
         )
 
     async def _was_ended(self, held: HeldRun, stored: StoredRun | None) -> bool:
@@ -193,6 +202,7 @@ class Execution:
         result = await self.endings.found(held.claim)
         if result is None:
             return False
+        note_attempt_end(result.status, _code(result.error))
         publisher = None
         if stored is not None and not stored.ended:
             publisher = self._publisher(held, stored)
@@ -228,6 +238,7 @@ class Execution:
             overdue=lambda: held.delivery.overdue,
             on_repair=self.metrics.events_repaired,
             blobs=Blobs(self.bus).of(held.claim.message_id),
+            on_stored=self.metrics.event_stored,
         )
 
     async def _hand_back(self, claim: Claim) -> None:

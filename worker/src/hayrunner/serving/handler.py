@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from nats.errors import Error as NatsError
@@ -17,8 +18,11 @@ from hayrunner.serving.execution import Execution
 from hayrunner.serving.failures import failed, failure
 from hayrunner.serving.results import RunFacts
 from hayrunner.serving.served import AgentRegistry
+from hayrunner.telemetry.bus import attempt_span
+from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
+from hayrunner.telemetry.names import UNKNOWN_DESTINATION
 from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
@@ -52,6 +56,10 @@ class Handler:
         the request was put back by then."""
         if delivery.times_delivered > 1:
             self.metrics.redelivered(delivery.agent)
+        with bound(agent=delivery.agent):
+            await self._settle(delivery)
+
+    async def _settle(self, delivery: Delivery) -> None:
         try:
             await self._handle(delivery)
         except ClaimLost:
@@ -81,6 +89,7 @@ class Handler:
             await self.give_up(delivery, error.to_wire())
             return
         message_id = _message_id(delivery, request.message_id)
+        bind(message_id=message_id)
         admitted = await self.admission.admit(delivery, message_id)
         if admitted is None:
             return
@@ -90,7 +99,8 @@ class Handler:
         if admitted.out_of_attempts:
             outcome = failed(failure("worker_lost"))
             await self._bury(delivery, outcome, message_id)
-            await self.execution.refuse(claim, delivery, facts, outcome)
+            with self._span(delivery, claim):
+                await self.execution.refuse(claim, delivery, facts, outcome)
             return
         drive = Drive(
             agent=self.registry.get(delivery.agent),
@@ -99,20 +109,24 @@ class Handler:
             message_id=message_id,
             deadline=deadline_of(request, facts.requested_at or delivery.requested_at),
         )
-        await self.execution.run(claim, delivery, facts, drive)
+        with self._span(delivery, claim):
+            await self.execution.run(claim, delivery, facts, drive)
 
     async def give_up(self, delivery: Delivery, cause: RunFailure) -> None:
         """A request that nobody can run: dead letter, then its failed result, then the ack."""
-        await self._give_up(delivery, cause, bury_first=True)
+        with bound(agent=delivery.agent):
+            await self._give_up(delivery, cause, bury_first=True)
 
     async def give_up_stray(self, delivery: Delivery, cause: RunFailure) -> None:
         """The same for one that was found on the queue, by looks that may be wrong: where its run
         has ended, or goes on elsewhere, it is no dead letter."""
-        await self._give_up(delivery, cause, bury_first=False)
+        with bound(agent=delivery.agent):
+            await self._give_up(delivery, cause, bury_first=False)
 
     async def _give_up(self, delivery: Delivery, cause: RunFailure, *, bury_first: bool) -> None:
         outcome = failed(cause)
         message_id = _message_id(delivery, peek_message_id(delivery.data))
+        bind(message_id=message_id)
         if bury_first:
             await self._bury(delivery, outcome, message_id)
         admitted = await self.admission.admit(delivery, message_id)
@@ -121,7 +135,22 @@ class Handler:
                 await self._bury(delivery, outcome, message_id)
             claim = admitted.claim
             facts = _facts(None, delivery, claim, claim.record.counted_attempts)
-            await self.execution.refuse(claim, delivery, facts, outcome)
+            with self._span(delivery, claim):
+                await self.execution.refuse(claim, delivery, facts, outcome)
+
+    def _span(self, delivery: Delivery, claim: Claim) -> AbstractContextManager[None]:
+        # Anybody can publish to a subject whose agent part is a text of theirs.
+        known = delivery.agent in self.registry.names()
+        return attempt_span(
+            delivery.subject if known else UNKNOWN_DESTINATION,
+            delivery.headers,
+            message_id=claim.message_id,
+            attempt=claim.attempt,
+            delivery=delivery.times_delivered,
+            queue_wait_s=time.time() - delivery.requested_at,
+            earlier=claim.record.trace,
+            gone=ClaimLost,
+        )
 
     async def _bury(self, delivery: Delivery, outcome: RunOutcome, message_id: str) -> None:
         assert outcome.error is not None

@@ -5,13 +5,14 @@ import contextlib
 import gc
 import signal
 import sys
+from collections.abc import Generator
 
 from hayrunner.serving.app import Worker
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.settings import Settings
 from hayrunner.telemetry.logs import set_up_logs
 
-__all__ = ["run_worker"]
+__all__ = ["run_worker", "traced"]
 
 
 def run_worker(settings: Settings, registry: AgentRegistry) -> None:
@@ -19,10 +20,42 @@ def run_worker(settings: Settings, registry: AgentRegistry) -> None:
 
     Raises what `Worker.serve` raises.
     """
-    set_up_logs(form=settings.log_format, level=settings.log_level)
-    _spare_the_collector()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve_until_signalled(Worker(settings, registry)))
+    set_up_logs(
+        form=settings.log_format, level=settings.log_level, trusted=settings.trusted_loggers
+    )
+    with traced(settings), measured(settings):
+        _spare_the_collector()
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve_until_signalled(Worker(settings, registry)))
+
+
+def measured(settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Metrics go to a collector while this goes on, where they are configured to."""
+    if settings.metrics is None:
+        return contextlib.nullcontext()
+    from hayrunner.telemetry.otel_setup import exported_metrics
+
+    return exported_metrics(settings)
+
+
+@contextlib.contextmanager
+def traced(settings: Settings) -> Generator[None]:
+    """Traces while this goes on, where they are configured. What is left of them is sent at the
+    end, within a few seconds."""
+    from hayrunner.telemetry.otel_setup import content_policy, set_up_export
+
+    export = set_up_export(settings)
+    if export is None:
+        yield
+        return
+    from hayrunner.telemetry.tracer import start_tracing, stop_tracing
+
+    start_tracing(export.provider, content_policy(settings))
+    try:
+        yield
+    finally:
+        stop_tracing()
+        export.end()
 
 
 def _spare_the_collector() -> None:

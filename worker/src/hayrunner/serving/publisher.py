@@ -35,6 +35,7 @@ _MERGE_PAST = 64
 _MERGED_CHARACTERS = 16_000
 _HELD_MOST = 1_000
 _HELD_CHARACTERS_MOST = 2_000_000
+_HELD_BY_ALL_MOST = 64_000_000
 _POLL_S = 0.01
 _PAYLOAD_MARGIN = 1_024
 
@@ -126,7 +127,7 @@ class EventPublisher:
             self._release.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._release
-        self._held.clear()
+        self._drop_held()
 
     def _keep(self, data: bytes, headers: dict[str, str] | None) -> None:
         """One event is about to be handed to the connection; what is to be kept is kept here."""
@@ -224,12 +225,12 @@ class EventPublisher:
 
     def _put_back(self, *events: StreamEvent) -> None:
         self._held.extendleft(reversed(events))
-        self._held_characters += sum(map(_weight, events))
+        self._weigh(sum(map(_weight, events)))
         self._start_release()
 
     def _take_first(self) -> StreamEvent:
         event = self._held.popleft()
-        self._held_characters -= _weight(event)
+        self._weigh(-_weight(event))
         return event
 
     async def _hold(self, event: StreamEvent) -> None:
@@ -238,16 +239,31 @@ class EventPublisher:
         if self._muted:
             await asyncio.Event().wait()
         last = self._held[-1] if len(self._held) >= _MERGE_PAST else None
-        self._held_characters += _weight(event)
+        self._weigh(_weight(event))
         if _is_text(event) and _is_text(last) and _mergeable(last, event):
             self._held[-1] = replace(last, content=last.content + event.content)
         else:
             self._held.append(event)
         self._start_release()
         # Held first, then waited: an `emit` that is cancelled here loses nothing.
-        while len(self._held) >= _HELD_MOST or self._held_characters > _HELD_CHARACTERS_MOST:
+        while self._held and self._holds_too_much():
             self._space.clear()
             await self._space.wait()
+
+    def _holds_too_much(self) -> bool:
+        return (
+            len(self._held) >= _HELD_MOST
+            or self._held_characters > _HELD_CHARACTERS_MOST
+            or self._link.held_characters > _HELD_BY_ALL_MOST
+        )
+
+    def _weigh(self, characters: int) -> None:
+        self._held_characters += characters
+        self._link.held_characters += characters
+
+    def _drop_held(self) -> None:
+        self._held.clear()
+        self._weigh(-self._held_characters)
 
     def _start_release(self) -> None:
         if self._release is None or self._release.done():
@@ -259,7 +275,7 @@ class EventPublisher:
             while self._held:
                 if not await self._clear():
                     self._muted = True
-                    self._held.clear()
+                    self._drop_held()
                     break
                 while self._held and self._open():
                     await self._publish_first()

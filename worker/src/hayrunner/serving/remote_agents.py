@@ -10,6 +10,7 @@ from nats.errors import Error as NatsError
 
 from hayrunner.adapters.roster import OnEvent, RemoteCall
 from hayrunner.serving.bus import Bus
+from hayrunner.telemetry.bus import request_tracing
 from hayrunner.telemetry.logs import cause_of, get_logger
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.errors import ClientTimeout, InternalError, RunError
@@ -32,7 +33,7 @@ class BusAgents:
     """See `adapters.roster.RemoteAgents`. Uses the worker's own connection."""
 
     def __init__(self, bus: Bus) -> None:
-        self._client = RunClient(bus.nc, namespace=bus.namespace)
+        self._client = RunClient(bus.nc, namespace=bus.namespace, tracing=request_tracing())
 
     async def run(self, call: RemoteCall, on_event: OnEvent) -> RunResult:
         message_id = new_message_id() if call.key is None else _derived_id(call.key)
@@ -48,7 +49,7 @@ class BusAgents:
         # Whatever else keeps the bus from telling (no connection, events gone by age) is the
         # caller's failed tool call, not its failed run.
         except (NatsError, ConnectionError, EventsLost) as error:
-            _log.warning("a subagent could not be called", agent=call.agent, **cause_of(error))
+            _log.warning("a subagent could not be called", subagent=call.agent, **cause_of(error))
             raise InternalError("the agent could not be called over the bus") from error
 
     async def _follow(self, call: RemoteCall, message_id: str, on_event: OnEvent) -> RunResult:
@@ -68,7 +69,9 @@ class BusAgents:
                 async for event in events:
                     await on_event(event)
         except EventsLost:
-            _log.warning("events of a subagent are lost", agent=call.agent, message_id=message_id)
+            _log.warning(
+                "events of a subagent are lost", subagent=call.agent, subagent_run=message_id
+            )
             return await self._client.result(message_id, timeout=_SILENCE_S)
         return await self._client.result(message_id, timeout=_RESULT_S)
 
@@ -77,7 +80,7 @@ class BusAgents:
         try:
             await self._client.cancel(message_id, reason, timeout=_CANCEL_S)
         except (RunError, ClientTimeout, NatsError, ConnectionError) as error:
-            _log.warning("a subagent was not cancelled", message_id=message_id, **cause_of(error))
+            _log.warning("a subagent was not cancelled", subagent_run=message_id, **cause_of(error))
 
 
 def _derived_id(key: str) -> str:
@@ -86,13 +89,12 @@ def _derived_id(key: str) -> str:
 
 def _options(call: RemoteCall) -> dict[str, Any]:
     """Only what the parent's run has: the rest is the remote agent's own."""
-    options: dict[str, Any] = {}
+    # Said either way: an agent's own setting must not record what this run does not.
+    options: dict[str, Any] = {"record_content_telemetry": call.record_content_telemetry}
     if call.tool_context:
         options["tool_context"] = dict(call.tool_context)
     if call.token_budget is not None:
         options["token_budget"] = call.token_budget
-    if call.record_content_telemetry:
-        options["record_content_telemetry"] = True
     return options
 
 

@@ -139,6 +139,7 @@ class RunPublisher(EventPublisher):
         may_go_on: Callable[[], Awaitable[bool]] | None = None,
         overdue: Callable[[], bool] | None = None,
         on_repair: Callable[[int], None] | None = None,
+        on_stored: Callable[[float], None] | None = None,
         send: Send | None = None,
         blobs: RunBlobs | None = None,
     ) -> None:
@@ -157,6 +158,7 @@ class RunPublisher(EventPublisher):
         self._js = js
         self._message_id = message_id
         self._on_repair = on_repair
+        self._on_stored = on_stored
         self._attempt = 1
         self._counted = 0
         """How many messages the subject has to hold."""
@@ -256,6 +258,7 @@ class RunPublisher(EventPublisher):
             headers.MSG_ID: f"{self._message_id}.{mark}",
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(after),
         }
+        began = time.monotonic()
         try:
             ack = await store(
                 self._js, self.subject, data, headers=sent_with, patience_s=patience_s
@@ -270,6 +273,8 @@ class RunPublisher(EventPublisher):
             if last is None or last.data != data:
                 return False
             sequence = last.sequence
+        if self._on_stored is not None:
+            self._on_stored(time.monotonic() - began)
         if not self._counted:
             self._from_sequence = sequence
         self._next += 1

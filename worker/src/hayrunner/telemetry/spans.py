@@ -1,0 +1,371 @@
+"""The spans of a run: the run itself, its model calls, its tool calls.
+
+Every span belongs to the run that is current where it is opened, and what may be kept of content is
+that run's to say, decided once, when the run's span is made. Without a run nothing is kept.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind
+
+from hayrunner.telemetry import gate, names
+from hayrunner.telemetry.content import (
+    MessageForms,
+    arguments_json,
+    result_json,
+    system_json,
+    without_system,
+)
+from hayrunner.telemetry.tracing import (
+    failed,
+    is_on,
+    keep_content,
+    keeps_content,
+    opened,
+    set_known,
+)
+from hayrunner_contracts.events import Usage
+from hayrunner_contracts.messages import ChatMessage
+
+__all__ = [
+    "ModelCallSpan",
+    "RunSpan",
+    "ToolCallSpan",
+    "agent_span",
+    "chat_span",
+    "current_run_span",
+    "noting_first",
+    "tool_call_span",
+]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+# --- a run
+
+
+class RunSpan:
+    """One run, as its span sees it: this one, which keeps nothing, where nobody traces."""
+
+    keeps_content = False
+
+    def asked(self, messages: Callable[[], Sequence[ChatMessage]]) -> None:
+        """The conversation that the run was given."""
+
+    def ended(
+        self,
+        *,
+        status: str,
+        exit_reason: str,
+        error_code: str | None,
+        usage: Usage,
+        steps: int,
+        model: str | None,
+        answer: Callable[[], ChatMessage | None],
+    ) -> None:
+        """How it ended."""
+
+    def parked(self) -> None:
+        """It waits for a person, and goes on in another attempt."""
+
+
+class _LiveRun(RunSpan):
+    def __init__(
+        self,
+        span: Span,
+        *,
+        agent: str,
+        message_id: str,
+        conversation_id: str | None,
+        keeps_content: bool,
+    ) -> None:
+        self.span = span
+        self.agent = agent
+        self.message_id = message_id
+        self.conversation_id = conversation_id
+        self.keeps_content = keeps_content
+        self.forms = MessageForms()
+
+    def asked(self, messages: Callable[[], Sequence[ChatMessage]]) -> None:
+        _keep_asked(self.span, self.keeps_content, self.forms, messages)
+
+    def ended(
+        self,
+        *,
+        status: str,
+        exit_reason: str,
+        error_code: str | None,
+        usage: Usage,
+        steps: int,
+        model: str | None,
+        answer: Callable[[], ChatMessage | None],
+    ) -> None:
+        span = self.span
+        told = {
+            names.RUN_STATUS: status,
+            names.RUN_EXIT_REASON: exit_reason,
+            names.RUN_STEPS: steps,
+        }
+        span.set_attributes({**told, **_usage_attributes(usage)})
+        set_known(span, names.REQUEST_MODEL, gate.plain_name(model))
+        if error_code is not None:
+            failed(span, error_code if error_code in names.ERROR_TYPES else names.OTHER)
+        keep_content(
+            span,
+            names.OUTPUT_MESSAGES,
+            self.keeps_content,
+            lambda: self.forms.output_json(answer(), exit_reason),
+        )
+
+    def parked(self) -> None:
+        self.span.set_attribute(names.OUTCOME, names.PARKED)
+
+
+NO_RUN = RunSpan()
+
+_current_run: ContextVar[_LiveRun | None] = ContextVar("hayrunner_run_span", default=None)
+
+
+@contextmanager
+def agent_span(
+    *, agent: str, message_id: str, conversation_id: str | None, recorded: bool | None
+) -> Generator[RunSpan]:
+    """The span of a run, below whatever is current. `recorded` is what its settings say of
+    content, None where they do not."""
+    attributes = {
+        names.OPERATION_NAME: names.INVOKE_AGENT,
+        names.AGENT_NAME: agent,
+        names.CONVERSATION_ID: conversation_id,
+        names.MESSAGE_ID: message_id,
+    }
+    outer = _current_run.get()
+    keeps = keeps_content(recorded, None if outer is None else outer.keeps_content)
+    with opened(f"{names.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, attributes) as span:
+        run = _LiveRun(
+            span,
+            agent=agent,
+            message_id=message_id,
+            conversation_id=conversation_id,
+            keeps_content=keeps and span.is_recording(),
+        )
+        token = _current_run.set(run)
+        try:
+            yield run
+        finally:
+            _current_run.reset(token)
+
+
+def current_run_span(message_id: str) -> RunSpan:
+    """The span of this run, where it is the current one; one that keeps nothing, where it has
+    none: a model that is asked beside a run is no run."""
+    run = _current_run.get()
+    return run if run is not None and run.message_id == message_id else NO_RUN
+
+
+# --- a model call
+
+
+class ModelCallSpan:
+    """One model call: this one, which keeps nothing, where nobody traces."""
+
+    def asked(
+        self,
+        messages: Callable[[], Sequence[ChatMessage]],
+        tools: Callable[[], Iterable[Mapping[str, Any]]],
+    ) -> None:
+        """What the model is given."""
+
+    def replied(
+        self,
+        reply: Callable[[], ChatMessage | None],
+        *,
+        model: Any,
+        finish_reason: Any,
+        usage: Usage | None,
+    ) -> None:
+        """What the model gave. `finish_reason` None: it did not get to its end."""
+
+
+class _LiveCall(ModelCallSpan):
+    def __init__(self, span: Span, run: _LiveRun | None, *, named: bool) -> None:
+        self._span = span
+        self._keeps = run is not None and run.keeps_content and span.is_recording()
+        self._forms = run.forms if run is not None else MessageForms()
+        self._named = named
+        self._started = time.perf_counter()
+        self.streaming = True
+
+    def chunk_came(self) -> None:
+        self.streaming = False
+        waited = time.perf_counter() - self._started
+        self._span.set_attributes({names.TIME_TO_FIRST_CHUNK: waited, names.REQUEST_STREAM: True})
+
+    def asked(
+        self,
+        messages: Callable[[], Sequence[ChatMessage]],
+        tools: Callable[[], Iterable[Mapping[str, Any]]],
+    ) -> None:
+        _keep_asked(self._span, self._keeps, self._forms, messages)
+        self._keep(names.TOOL_DEFINITIONS, lambda: self._forms.definitions_json(tools()))
+
+    def replied(
+        self,
+        reply: Callable[[], ChatMessage | None],
+        *,
+        model: Any,
+        finish_reason: Any,
+        usage: Usage | None,
+    ) -> None:
+        span = self._span
+        name = gate.plain_name(model)
+        set_known(span, names.RESPONSE_MODEL, name)
+        if name is not None and not self._named:
+            span.update_name(f"{names.CHAT} {name}")
+        reason = "error" if finish_reason is None else gate.finish_reason(finish_reason)
+        if finish_reason is not None:
+            span.set_attribute(names.RESPONSE_FINISH_REASONS, [reason])
+        if usage is not None:
+            span.set_attributes(_usage_attributes(usage))
+        self._keep(names.OUTPUT_MESSAGES, lambda: self._forms.output_json(reply(), reason))
+
+    def _keep(self, name: str, content: Callable[[], str | None]) -> None:
+        keep_content(self._span, name, self._keeps, content)
+
+
+NO_MODEL_CALL = ModelCallSpan()
+
+_current_call: ContextVar[_LiveCall | None] = ContextVar("hayrunner_model_call", default=None)
+
+
+@contextmanager
+def chat_span(
+    *, generator_class: str, model: Any, step: int | None = None, parent: Context | None = None
+) -> Generator[ModelCallSpan]:
+    """The span of one model call. `model` is the one that is asked for, None where that is not
+    known before it answers."""
+    run = _current_run.get()
+    name = gate.plain_name(model)
+    attributes = {
+        names.OPERATION_NAME: names.CHAT,
+        names.PROVIDER_NAME: names.PROVIDERS.get(generator_class, names.OTHER),
+        names.REQUEST_MODEL: name,
+        names.AGENT_NAME: None if run is None else run.agent,
+        names.CONVERSATION_ID: None if run is None else run.conversation_id,
+        names.STEP: step,
+    }
+    title = names.CHAT if name is None else f"{names.CHAT} {name}"
+    with opened(title, SpanKind.CLIENT, attributes, parent=parent) as span:
+        call = _LiveCall(span, run, named=name is not None)
+        token = _current_call.set(call)
+        try:
+            yield call
+        finally:
+            _current_call.reset(token)
+
+
+def noting_first(feed: Callable[_P, _R]) -> Callable[_P, _R]:
+    """`feed`, which is given what a model streams: its first call is when the first chunk came.
+    Itself where nobody traces."""
+    if not is_on():
+        return feed
+
+    def noting(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        call = _current_call.get()
+        if call is not None and call.streaming:
+            call.chunk_came()
+        return feed(*args, **kwargs)
+
+    return noting
+
+
+# --- a tool call
+
+
+class ToolCallSpan:
+    """One tool call: this one, which keeps nothing, where nobody traces."""
+
+    def called_with(self, arguments: Callable[[], Mapping[str, Any] | str]) -> None:
+        """What the tool is given."""
+
+    def ended(self, outcome: str, result: Callable[[], object]) -> None:
+        """How it went, and what the model is told."""
+
+
+class _LiveToolCall(ToolCallSpan):
+    def __init__(self, span: Span, keeps: bool) -> None:
+        self._span = span
+        self._keeps = keeps
+
+    def called_with(self, arguments: Callable[[], Mapping[str, Any] | str]) -> None:
+        keep_content(
+            self._span,
+            names.TOOL_CALL_ARGUMENTS,
+            self._keeps,
+            lambda: arguments_json(arguments()),
+        )
+
+    def ended(self, outcome: str, result: Callable[[], object]) -> None:
+        known = outcome if outcome in names.OUTCOMES else names.OTHER
+        self._span.set_attribute(names.OUTCOME, known)
+        if (code := _TOOL_ERRORS.get(outcome)) is not None:
+            failed(self._span, code)
+        keep_content(self._span, names.TOOL_CALL_RESULT, self._keeps, lambda: result_json(result()))
+
+
+_TOOL_ERRORS = {names.FAILED: names.TOOL_ERROR, names.INVALID: "invalid_tool_call"}
+
+NO_TOOL_CALL = ToolCallSpan()
+NO_SPAN_OF_A_RUN: AbstractContextManager[RunSpan] = nullcontext(NO_RUN)
+NO_SPAN_OF_A_MODEL_CALL: AbstractContextManager[ModelCallSpan] = nullcontext(NO_MODEL_CALL)
+NO_SPAN_OF_A_TOOL_CALL: AbstractContextManager[ToolCallSpan] = nullcontext(NO_TOOL_CALL)
+
+
+@contextmanager
+def tool_call_span(
+    name: str, registered: Container[str], call_id: str | None, *, parent: Context | None = None
+) -> Generator[ToolCallSpan]:
+    """The span of one tool call. Without `ended`, it was cancelled or raised."""
+    run = _current_run.get()
+    label = gate.tool_name(name, registered)
+    attributes = {
+        names.OPERATION_NAME: names.EXECUTE_TOOL,
+        names.TOOL_NAME: label,
+        names.TOOL_TYPE: "function",
+        names.TOOL_CALL_ID: gate.plain_name(call_id),
+        names.AGENT_NAME: None if run is None else run.agent,
+    }
+    title = f"{names.EXECUTE_TOOL} {label}"
+    with opened(title, SpanKind.INTERNAL, attributes, parent=parent) as span:
+        try:
+            keeps = run is not None and run.keeps_content and span.is_recording()
+            yield _LiveToolCall(span, keeps)
+        except BaseException as error:
+            cut = isinstance(error, asyncio.CancelledError)
+            span.set_attribute(names.OUTCOME, names.CANCELLED if cut else names.FAILED)
+            raise
+
+
+def _keep_asked(
+    span: Span, keeps: bool, forms: MessageForms, messages: Callable[[], Sequence[ChatMessage]]
+) -> None:
+    keep_content(span, names.SYSTEM_INSTRUCTIONS, keeps, lambda: system_json(messages()))
+    keep_content(span, names.INPUT_MESSAGES, keeps, lambda: forms.json(without_system(messages())))
+
+
+def _usage_attributes(usage: Usage) -> dict[str, int]:
+    counts = {
+        names.INPUT_TOKENS: usage.input_tokens,
+        names.OUTPUT_TOKENS: usage.output_tokens,
+    }
+    if usage.cached_input_tokens:
+        counts[names.CACHED_INPUT_TOKENS] = usage.cached_input_tokens
+    if usage.reasoning_tokens:
+        counts[names.REASONING_TOKENS] = usage.reasoning_tokens
+    return counts

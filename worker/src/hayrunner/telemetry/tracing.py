@@ -1,0 +1,148 @@
+"""Whether spans are made, and how every one of them is opened, marked and ended.
+
+Off until `turn_on`: then nothing is made, and asking costs one test. A span is the current one
+while its work goes on, in a coroutine of its own: none is held across the `yield` of an async
+generator. No exception is recorded, and no status has a text.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    get_tracer,
+    use_span,
+)
+
+from hayrunner.telemetry import gate, names
+from hayrunner.telemetry.gate import ContentPolicy
+
+__all__ = [
+    "current_provider",
+    "failed",
+    "inherited_content",
+    "is_on",
+    "keep_content",
+    "keeps_content",
+    "opened",
+    "set_known",
+    "turn_off",
+    "turn_on",
+]
+
+
+class _Switch:
+    """Whether spans are made, and where they go: one per process, as OpenTelemetry's own."""
+
+    __slots__ = ("policy", "provider", "tracer")
+
+    def __init__(self) -> None:
+        self.tracer: Tracer | None = None
+        self.provider: TracerProvider | None = None
+        self.policy = ContentPolicy()
+
+
+_switch = _Switch()
+
+
+def turn_on(provider: TracerProvider | None = None, policy: ContentPolicy | None = None) -> None:
+    """Make spans from now on. They go to `provider`; to the process's, if it is not given.
+    `hayrunner.telemetry.tracer.start_tracing` does this, and Haystack's spans with it."""
+    _switch.tracer = get_tracer(names.SCOPE, tracer_provider=provider)
+    _switch.provider = provider
+    _switch.policy = policy or ContentPolicy()
+
+
+def turn_off() -> None:
+    """Make no more spans."""
+    _switch.tracer = _switch.provider = None
+    _switch.policy = ContentPolicy()
+
+
+def is_on() -> bool:
+    return _switch.tracer is not None
+
+
+def current_provider() -> TracerProvider | None:
+    """Where spans go; None for the process's own provider."""
+    return _switch.provider
+
+
+def keeps_content(recorded: bool | None, outer: bool | None) -> bool:
+    """Whether a run keeps content. `recorded` is what its settings say, None where they do not;
+    `outer` whether the run does that it is within, None where it is within none."""
+    return gate.no_more_than(outer, gate.keeps_content(recorded, _switch.policy))
+
+
+def inherited_content(recorded: bool | None) -> bool:
+    """What a run says to the runs elsewhere that are a part of it: whether it keeps content."""
+    return gate.keeps_content(recorded, _switch.policy)
+
+
+@contextmanager
+def opened(
+    name: str,
+    kind: SpanKind,
+    attributes: Mapping[str, Any],
+    *,
+    parent: Context | None = None,
+    links: Sequence[Link] = (),
+) -> Generator[Span]:
+    """A span around a piece of work, the current one while that goes on. `parent` None is the
+    current context. What the work raises ends the span with its code, and nothing of its text."""
+    tracer = _switch.tracer
+    assert tracer is not None  # asked by whoever calls this
+    span = tracer.start_span(
+        name,
+        context=parent,
+        kind=kind,
+        attributes=without_none(attributes),
+        links=links,
+        record_exception=False,
+        set_status_on_exception=False,
+    )
+    with use_span(span, True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield span
+        except BaseException as error:
+            note_exception(span, error)
+            raise
+
+
+def note_exception(span: Span, error: BaseException) -> None:
+    """What is kept of an exception: the code of what went wrong."""
+    failed(span, gate.error_type(error))
+
+
+def without_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def failed(span: Span, code: str) -> None:
+    """Mark a span as failed, by a code. What was cancelled is no error."""
+    span.set_attribute(names.ERROR_TYPE, code)
+    if code != "cancelled":
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def keep_content(span: Span, name: str, keeps: bool, content: Callable[[], str | None]) -> None:
+    """Set an attribute of content, where it may be kept."""
+    try:
+        set_known(span, name, gate.kept(keeps, content))
+    # Policy: no run fails for its trace, whatever an author's tool or component puts into it.
+    except Exception as error:
+        set_known(span, name, f'"[not recorded: {type(error).__name__}]"')
+
+
+def set_known(span: Span, name: str, value: Any) -> None:
+    """Set an attribute, unless there is nothing to say."""
+    if value is not None:
+        span.set_attribute(name, value)
