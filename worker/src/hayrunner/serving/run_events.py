@@ -243,7 +243,7 @@ class RunPublisher(EventPublisher):
             await self.verify(patience_s=patience_s, keep=True)
             after = 0 if last is None else last.sequence
             if await self._publish_acked(
-                StreamEnd(), mark="end", after=after, patience_s=patience_s
+                StreamEnd(attempt=self._attempt), mark="end", after=after, patience_s=patience_s
             ):
                 break
         self._muted = True
