@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 MEMBERS := contracts/pyproject.toml worker/pyproject.toml
 SOURCES := contracts/src worker/src tests examples bench docs
 
-.PHONY: help demo test chaos check format bench schemas trace-picture lock clean
+.PHONY: help demo test chaos check format bench schemas trace-picture conventions lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make bench    benchmarks, side by side (several minutes; nothing else should be running)"
 	@echo "make schemas  write contracts/schemas and the tables of docs/contract.md"
 	@echo "make trace-picture  draw docs/trace.svg again, from the spans of a run"
+	@echo "make conventions  compare what is emitted with OpenTelemetry's conventions again"
 	@echo "make lock     pin the newest dependencies again"
 
 # The dependencies first, every one checked against its hash; then the two members without any.
@@ -66,12 +67,17 @@ bench: $(VENV)/.bench
 	$(BIN)/python bench/loop_overhead.py
 	$(BIN)/python bench/streams.py
 	$(BIN)/python bench/cancel.py
+	$(BIN)/python bench/telemetry.py
+	$(BIN)/python bench/checkpoints.py
 
 schemas: $(VENV)/.dev
 	$(BIN)/python -m hayrunner_contracts.schema
 
 trace-picture: $(VENV)/.dev
 	$(BIN)/python docs/trace_picture.py
+
+conventions: $(VENV)/.dev
+	$(BIN)/python docs/conventions.py
 
 # uv resolves for every platform at once; no index address gets into the files.
 lock:

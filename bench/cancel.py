@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -29,7 +28,7 @@ from hayrunner.embedded import EmbeddedServer
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.requests import RunMode
 from processes import Child, busy_s, child, usage_of
-from report import Goal, machine, write_results
+from report import Goal, add_outputs, finish, machine, told
 
 _GOAL_MS = 100.0
 _START_S = 60.0
@@ -254,9 +253,7 @@ def results(where: str, rows: Sequence[CancelRow], found: Sequence[Goal]) -> str
         f"{row.p99_ms:.1f} | {row.max_ms:.1f} | {row.foreign_cores:.2f} |"
         for row in rows
     ]
-    lines.append("")
-    lines += [f"- {goal.text}: {goal.value}, {'met' if goal.met else 'NOT MET'}" for goal in found]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *told(found)])
 
 
 def main() -> None:
@@ -267,12 +264,7 @@ def main() -> None:
     rows = asyncio.run(run(arguments.generators.split(","), loads, runs))
     found = goals(rows)
     text = results(where, rows, found)
-    print(text)
-    if arguments.json:
-        everything = {"machine": where, "rows": rows, "goals": found}
-        Path(arguments.json).write_bytes(msgspec.json.format(msgspec.json.encode(everything)))
-    if arguments.write:
-        write_results(Path(arguments.write), text, "cancels")
+    finish(arguments, text, "cancels", machine=where, rows=rows, goals=found)
     sys.exit(0 if all(goal.met for goal in found) else 1)
 
 
@@ -282,8 +274,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=400, help="runs at each load, of all kinds")
     parser.add_argument("--at-once", default="1,10,50", help="numbers of runs at once")
     parser.add_argument("--generators", default="own,haystack", help="own, haystack or both")
-    parser.add_argument("--json", metavar="FILE", help="write everything measured to a file")
-    parser.add_argument("--write", metavar="FILE", help="put the results into docs/benchmarks.md")
+    add_outputs(parser)
     return parser.parse_args()
 
 

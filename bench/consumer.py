@@ -26,6 +26,7 @@ from plan import Measured, Plan, prompt_of
 
 _STAMP = re.compile(rb"t(\d{18})")
 _TEXT = b'{"type":"text_chunk"'
+_OVER = b'{"type":"message_end"'
 _END = b'{"type":"stream_end"'
 
 
@@ -39,6 +40,10 @@ class Tally:
         self._latencies = array("q")
         self._first_us: list[int] = []
         self._ended: set[str] = set()
+        self._over: dict[str, int] = {}
+        self._run_us: list[int] = []
+        self._end_us: list[int] = []
+        self.said = 0
         self._chunks = 0
         self._events = 0
         self.opened = 0
@@ -63,9 +68,16 @@ class Tally:
             for stamp in stamps:
                 self._latencies.append(now - int(stamp))
 
-    def end(self, stream: str) -> None:
+    def over(self, stream: str, now: int) -> None:
+        """The run has said everything; its end is still to be stored."""
+        self._over[stream] = now
+
+    def end(self, stream: str, now: int = 0) -> None:
         if stream in self._counts:
             self._ended.add(stream)
+            if stream in self._over:
+                self._run_us.append((now - self._asked[stream]) // 1000)
+                self._end_us.append((now - self._over[stream]) // 1000)
             if len(self._ended) == self._plan.streams:
                 self.all_ended.set()
 
@@ -81,6 +93,9 @@ class Tally:
             missing=sum(max(0, plan.chunks - count) for count in ended),
             unfinished=plan.streams - len(ended),
             doubled=sum(max(0, count - plan.chunks) for count in ended),
+            said=self.said,
+            run_us=self._run_us,
+            end_us=self._end_us,
         )
 
 
@@ -125,10 +140,13 @@ class NatsReader(asyncio.Protocol):
 
     def _message(self, subject: bytes, payload: bytes, now: int) -> None:
         stream = subject.split(b".")[-2].decode()
+        self._tally.said += 1
         if payload.startswith(_TEXT):
             self._tally.take(stream, _STAMP.findall(payload), now)
         elif payload.startswith(_END):
-            self._tally.end(stream)
+            self._tally.end(stream, now)
+        elif payload.startswith(_OVER):
+            self._tally.over(stream, now)
 
     def ask(self) -> None:
         """Publish one request: plain JSON, as any client would."""
@@ -187,7 +205,7 @@ async def _ask_all(plan: Plan, tally: Tally) -> None:
     if plan.where.way == "nats":
         _, reader = await loop.create_connection(lambda: NatsReader(tally, plan), host, port)
         await reader.ready.wait()
-    if plan.burst:
+    if plan.burst or plan.whole:
         _mark(tally, "opened")
     began = time.monotonic()
     for number in range(plan.streams):
@@ -210,7 +228,7 @@ async def _main(plan: Plan) -> None:
     gc.freeze()
     gc.disable()
     await _ask_all(plan, tally)
-    if not plan.burst:
+    if not (plan.burst or plan.whole):
         await asyncio.sleep(plan.settle_s)
         _mark(tally, "opened")
         await asyncio.sleep(plan.measure_s)
@@ -219,9 +237,12 @@ async def _main(plan: Plan) -> None:
         await asyncio.wait_for(tally.all_ended.wait(), plan.grace_s)
     except TimeoutError:
         pass  # what did not end is in the result
-    if plan.burst:
+    if plan.burst or plan.whole:
         _mark(tally, "closed")
     sys.stdout.buffer.write(msgspec.json.encode(tally.result()) + b"\n")
+    sys.stdout.buffer.flush()
+    # Until it is ended: what it cost is looked up after it said that the window closed.
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":

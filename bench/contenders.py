@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from hayrunner.embedded import EmbeddedServer
 from plan import Where
 from processes import HERE, Child, child
 
-__all__ = ["CONTENDERS", "Contender", "Target", "answers", "free_port"]
+__all__ = ["CONTENDERS", "Contender", "Target", "answers", "free_port", "serving"]
 
 _START_S = 60.0
 # What its console script does.
@@ -45,11 +45,14 @@ async def _provider() -> AsyncGenerator[tuple[Child, str], None]:
 
 
 @asynccontextmanager
-async def _worker(generator: str) -> AsyncGenerator[Target, None]:
+async def serving(
+    generator: str, *, env: Mapping[str, str] | None = None
+) -> AsyncGenerator[Target, None]:
+    """This project's worker with that generator, and more in its environment."""
     async with _provider() as (provider, base_url), EmbeddedServer() as server:
         port = free_port()
         arguments = ("worker.py", generator, base_url, server.url, str(port))
-        async with child("worker", *arguments) as worker:
+        async with child("worker", *arguments, env=env) as worker:
             await answers(port, "/readyz")
             assert server.pid is not None
             yield Target(
@@ -134,8 +137,8 @@ async def _is_ok(port: int, path: str) -> bool:
 
 
 CONTENDERS = (
-    Contender(key="a", name="hayrunner, own generator", run=lambda: _worker("own")),
-    Contender(key="b", name="hayrunner, Haystack's generator", run=lambda: _worker("haystack")),
+    Contender(key="a", name="hayrunner, own generator", run=lambda: serving("own")),
+    Contender(key="b", name="hayrunner, Haystack's generator", run=lambda: serving("haystack")),
     Contender(key="c", name="hayhooks, Haystack's generator", run=_hayhooks),
     Contender(key="d", name="nats-py publish (floor)", run=_floor),
 )

@@ -6,7 +6,9 @@ import msgspec
 
 __all__ = ["PROMPT", "Measured", "Plan", "Where", "prompt_of"]
 
-PROMPT = re.compile(rb"answer with (steady|burst) chunks: (\d+)")
+PROMPT = re.compile(rb"answer with (steady|burst) chunks: (\d+)(?:, after (\d+) calls)?")
+
+_WORDS = "and remember what was said before "
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,13 +22,18 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One load: `streams` at once, started evenly over `ramp_s`; after `settle_s` more seconds
-    the window of `measure_s` opens. A burst has no window: everything counts.
+    the window of `measure_s` opens. A burst has no window, and with `whole` none has: everything
+    counts, from the first request to the last end. Before its text every answer calls the tool
+    `calls` times, one call per turn; `prompt_bytes` is how long the question is, about.
     """
 
     where: Where
     streams: int
     chunks: int
     burst: bool = False
+    whole: bool = False
+    calls: int = 0
+    prompt_bytes: int = 0
     ramp_s: float = 0.0
     settle_s: float = 0.0
     measure_s: float = 0.0
@@ -48,8 +55,18 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
     unfinished: int
     doubled: int
+    said: int = 0
+    """Events of any type."""
+    run_us: list[int] = []
+    """From the request to `stream_end`, of every stream that ended."""
+    end_us: list[int] = []
+    """From `message_end`, which is published as it comes, to `stream_end`, which is stored."""
 
 
 def prompt_of(plan: Plan) -> str:
     """The message that makes the provider answer as planned."""
-    return f"answer with {'burst' if plan.burst else 'steady'} chunks: {plan.chunks}"
+    asked = f"answer with {'burst' if plan.burst else 'steady'} chunks: {plan.chunks}"
+    if plan.calls:
+        asked += f", after {plan.calls} calls"
+    more = max(0, plan.prompt_bytes - len(asked)) // len(_WORDS)
+    return f"{asked} {_WORDS * more}".strip()

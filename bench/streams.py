@@ -12,15 +12,12 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
 
 from contenders import CONTENDERS, Contender, Target
 from decode import decode_us
-from plan import Measured, Plan
-from processes import Child, busy_s, child, usage_of
-from report import Row, goals, machine, results, write_results
+from measuring import Consumption, consumed, percentile_ms
+from plan import Plan
+from report import Row, add_outputs, finish, goals, machine, results
 from wheel import RATE
 
 _STARTS_PER_S = 50
@@ -62,62 +59,32 @@ class Load:
 async def measure(contender: Contender, load: Load, number: int) -> Row:
     """One contender under one load, everything started for it and ended after it."""
     async with contender.run() as target:
-        plan = load.plan(target)
-        argument = msgspec.json.encode(plan).decode()
-        async with child("consumer", "consumer.py", argument) as consumer:
-            pids = {**target.pids, "consumer": consumer.pid}
-            limit = plan.ramp_s + plan.settle_s + plan.measure_s + 30.0
-            await _word(consumer, "opened", limit)
-            busy, before = busy_s(), usage_of(pids)
-            await _word(consumer, "closed", max(limit, plan.grace_s + 10.0))
-            after, busy = usage_of(pids), busy_s() - busy
-            measured = msgspec.json.decode(await consumer.line(plan.grace_s + 30.0), type=Measured)
-    spent = {name: after[name].cpu_s - before[name].cpu_s for name in after}
-    return _row(contender, load, number, measured, spent, busy, after["it"].rss)
+        return _row(contender, load, number, await consumed(target, load.plan(target)))
 
 
-async def _word(consumer: Child, expected: str, limit_s: float) -> None:
-    said = await consumer.line(limit_s)
-    if said != expected:
-        raise RuntimeError(f"the consumer said {said!r} where {expected!r} was to come")
-
-
-def _row(
-    contender: Contender,
-    load: Load,
-    number: int,
-    measured: Measured,
-    spent: dict[str, float],
-    busy: float,
-    rss: int,
-) -> Row:
+def _row(contender: Contender, load: Load, number: int, consumption: Consumption) -> Row:
+    measured, spent = consumption.measured, consumption.spent
     chunks, window = measured.chunks, max(measured.window_s, 1e-9)
     latencies, first = sorted(measured.latencies_us), sorted(measured.first_event_us)
     return Row(
         contender=contender.key,
         load=load.name,
         round=number,
-        p50_ms=_percentile_ms(latencies, 0.50),
-        p99_ms=_percentile_ms(latencies, 0.99),
-        first_p50_ms=_percentile_ms(first, 0.50),
-        first_p99_ms=_percentile_ms(first, 0.99),
+        p50_ms=percentile_ms(latencies, 0.50),
+        p99_ms=percentile_ms(latencies, 0.99),
+        first_p50_ms=percentile_ms(first, 0.50),
+        first_p99_ms=percentile_ms(first, 0.99),
         offered_per_s=None if load.burst_chunks else load.streams * RATE,
         chunks_per_s=chunks / window,
         chunks_per_event=chunks / measured.events if measured.events else 0.0,
         cpu_us=spent["it"] / chunks * 1e6 if chunks else None,
         all_cpu_us=sum(spent.values()) / chunks * 1e6 if chunks else None,
         cores=spent["it"] / window,
-        foreign_cores=max(0.0, busy - sum(spent.values())) / window,
-        rss_mb=rss / 2**20,
+        foreign_cores=consumption.foreign_cores,
+        rss_mb=consumption.rss / 2**20,
         missing=measured.missing,
         unfinished=measured.unfinished,
     )
-
-
-def _percentile_ms(sorted_us: Sequence[int], share: float) -> float | None:
-    if not sorted_us:
-        return None
-    return sorted_us[min(len(sorted_us) - 1, int(len(sorted_us) * share))] / 1000
 
 
 async def run(loads: Sequence[Load], contenders: Sequence[Contender], rounds: int) -> list[Row]:
@@ -156,12 +123,7 @@ def main() -> None:
     rows = asyncio.run(run(loads, chosen, 1 if arguments.quick else arguments.rounds))
     found = goals(rows, decoding)
     text = results(where, decoding, rows, found, {one.key: one.name for one in CONTENDERS})
-    print(text)
-    if arguments.json:
-        everything = {"machine": where, "decode_us": decoding, "rows": rows, "goals": found}
-        Path(arguments.json).write_bytes(msgspec.json.format(msgspec.json.encode(everything)))
-    if arguments.write:
-        write_results(Path(arguments.write), text)
+    finish(arguments, text, "results", machine=where, decode_us=decoding, rows=rows, goals=found)
 
 
 def _arguments() -> argparse.Namespace:
@@ -173,8 +135,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--burst-size", default="100x500", help="streams x chunks of each")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a window")
-    parser.add_argument("--json", metavar="FILE", help="write everything measured to a file")
-    parser.add_argument("--write", metavar="FILE", help="put the results into docs/benchmarks.md")
+    add_outputs(parser)
     return parser.parse_args()
 
 

@@ -68,6 +68,18 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path)
 
 
+def _settings(
+    provider: ScriptedProvider, journal: Journal, gate: Path, **more: str
+) -> dict[str, str]:
+    return {
+        "OPENAI_API_KEY": "k",
+        "OPENAI_BASE_URL": provider.base_url,
+        "JOURNAL": str(journal.path),
+        "GATE": str(gate),
+        **more,
+    }
+
+
 async def test_a_killed_workers_run_goes_on_from_its_last_step(
     serve: Serve, tmp_path: Path, journal: Journal, nats_server: EmbeddedServer
 ) -> None:
@@ -77,13 +89,7 @@ async def test_a_killed_workers_run_goes_on_from_its_last_step(
         ScriptedProvider(_turns) as provider,
         await RunClient.connect(nats_server.url) as client,
     ):
-        settings = {
-            "OPENAI_API_KEY": "k",
-            "OPENAI_BASE_URL": provider.base_url,
-            "HAYRUNNER_ACK_WAIT_S": "1",
-            "JOURNAL": str(journal.path),
-            "GATE": str(gate),
-        }
+        settings = _settings(provider, journal, gate, HAYRUNNER_ACK_WAIT_S="1")
         killed = await serve(target, **settings)
         run = await client.submit("works", "go")
         await eventually(lambda: len(journal.of("began")) == 4, what="the second step's tools")
@@ -127,13 +133,7 @@ async def test_a_worker_that_drains_lets_the_tools_of_a_step_end_first(
         ScriptedProvider(_turns) as provider,
         await RunClient.connect(nats_server.url) as client,
     ):
-        settings = {
-            "OPENAI_API_KEY": "k",
-            "OPENAI_BASE_URL": provider.base_url,
-            "HAYRUNNER_DRAIN_TIMEOUT_S": "0.1",
-            "JOURNAL": str(journal.path),
-            "GATE": str(gate),
-        }
+        settings = _settings(provider, journal, gate, HAYRUNNER_DRAIN_TIMEOUT_S="0.1")
         leaving = await serve(target, **settings)
         run = await client.submit("works", "go")
         await eventually(lambda: len(journal.of("began")) == 4, what="the second step's tools")

@@ -16,7 +16,7 @@ import pytest_asyncio
 import structlog
 from nats.aio.client import Client
 from tests.conformance.drivers import BusDriver, Driver, LocalDriver, Stage
-from tests.unit.agent.conftest import GENERATORS, INTEGRATIONS, KEY, Provide
+from tests.unit.agent.conftest import Provide, providing
 
 from hayrunner.agent import Agent
 from hayrunner.embedded import EmbeddedServer
@@ -25,7 +25,6 @@ from hayrunner.registry import Registry
 from hayrunner.serving.app import Worker
 from hayrunner.serving.served import AgentRegistry
 from hayrunner.settings import Settings
-from hayrunner.testing.provider import Scenario, ScriptedProvider
 
 FOLDER = Path(__file__).parent
 VARIANTS = {
@@ -126,23 +125,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 async def provide() -> AsyncIterator[Provide]:
     """`provider, generator = await provide(scenario, kind, **generator_parameters)`."""
     async with AsyncExitStack() as stack:
-
-        async def start(
-            scenario: Scenario,
-            kind: str = "own",
-            turn_of: Callable[[dict[str, Any]], int] | None = None,
-            **parameters: Any,
-        ) -> tuple[ScriptedProvider, Any]:
-            provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
-            given = {"model": "m", "api_key": KEY, "max_retries": 0} | parameters
-            if kind in INTEGRATIONS:
-                generator = INTEGRATIONS[kind](provider.root_url, given)
-            else:
-                generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
-            stack.push_async_callback(generator.close_async)
-            return provider, generator
-
-        yield start
+        yield providing(stack)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -16,6 +16,7 @@ from tests.integration.worker.scripted import ScriptedAgent, ScriptedRegistry
 from tests.unit.agent.files import Files
 from tests.unit.agent.runs import agent_over
 
+from hayrunner.agent import Agent
 from hayrunner.embedded import EmbeddedServer
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
 from hayrunner.registry import Registry
@@ -32,6 +33,7 @@ from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.testing import eventually
 
 Serve = Callable[..., Awaitable[Worker]]
+Serving = Callable[..., Awaitable[Worker]]
 ServeFiles = Callable[..., Awaitable[Worker]]
 KEY = Secret.from_token("key")
 
@@ -150,6 +152,20 @@ async def client(nc: Client) -> RunClient:
 @pytest.fixture
 def files() -> Files:
     return Files()
+
+
+@pytest.fixture
+async def serving(nats_server: EmbeddedServer, requester: Requester) -> AsyncIterator[Serving]:
+    """Workers of real agents: `await serving(agent, …)`."""
+    await requester.watch()
+    async with AsyncExitStack() as stack:
+
+        async def start(*agents: Agent, **settings: Any) -> Worker:
+            given: dict[str, Any] = {"port": -1, "drain_timeout_s": 0.2, **settings}
+            worker = Worker(Settings(nats_url=nats_server.url, **given), Registry(agents))
+            return await stack.enter_async_context(worker)
+
+        yield start
 
 
 @pytest.fixture

@@ -61,8 +61,9 @@ class Session:
         self.commands.append(command)
         self.told.set()
 
-    def durable(self, steps: StepStore) -> None:
+    def durable(self, steps: StepStore) -> bool:
         self.steps = steps
+        return False
 
     def unattended(self) -> None:
         self.attended = False

@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 from haystack.utils import Secret
-from tests.integration.worker.conftest import Requester, Serve
+from tests.integration.worker.conftest import Requester, Serve, Serving
 from tests.integration.worker.scripted import ScriptedAgent, Session
 from tests.unit.agent.runs import agent_over, call_turn, chunk, text_turn
 
 from hayrunner import RetryPolicy, current_tool_call, requires_approval
 from hayrunner.agent import Agent
-from hayrunner.embedded import EmbeddedServer
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
-from hayrunner.registry import Registry
-from hayrunner.serving.app import Worker
-from hayrunner.settings import Settings
 from hayrunner.testing.provider import Scenario, ScriptedProvider, Tries
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.codec import deadline_of
@@ -28,7 +24,6 @@ from hayrunner_contracts.results import RunResult
 from hayrunner_contracts.testing import assert_valid_stream, eventually
 
 AgentOver = Callable[..., Awaitable[tuple[ScriptedProvider, Agent]]]
-Serving = Callable[..., Awaitable[Worker]]
 HANGING = [chunk({"content": "Hel"}), {"$hang": True}]
 TIME_S = 0.6
 
@@ -51,20 +46,6 @@ async def over() -> AsyncIterator[AgentOver]:
             return provider, agent
 
         yield make
-
-
-@pytest.fixture
-async def serving(nats_server: EmbeddedServer, requester: Requester) -> AsyncIterator[Serving]:
-    """Workers of real agents."""
-    await requester.watch()
-    async with AsyncExitStack() as stack:
-
-        async def start(*agents: Agent, **settings: Any) -> Worker:
-            given: dict[str, Any] = {"port": -1, "drain_timeout_s": 0.2, **settings}
-            worker = Worker(Settings(nats_url=nats_server.url, **given), Registry(agents))
-            return await stack.enter_async_context(worker)
-
-        yield start
 
 
 async def ended_late(requester: Requester, message_id: str) -> RunResult:

@@ -1,5 +1,6 @@
 """Runs that wait for a person without a worker: parked, woken, late, cancelled."""
 
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -253,3 +254,23 @@ async def test_a_parked_run_outlives_the_deliveries_that_a_request_may_have(
     result = await run.result()
     assert (result.answer, result.attempts) == ("done", 1)
     assert files.done == ["delete /a"]
+
+
+async def test_a_run_whose_checkpoint_cannot_be_read_any_more_starts_over_and_says_so(
+    serve_files: ServeFiles, client: RunClient, nc: Client, files: Files, parked: Parked
+) -> None:
+    await serve_files([deletes("/a"), text_turn("done")], SOON)
+    run = await client.submit("support", "hi")
+    await parked.wait(run)
+    bucket = await nc.jetstream().key_value("RUNS")
+    entry = await bucket.get(f"default.{run.message_id}")
+    record = json.loads(entry.value or b"")
+    record["kept"]["data"]["version"] = 0
+    await bucket.put(f"default.{run.message_id}", json.dumps(record).encode())
+
+    await run.approve("call_0")
+    assert (await run.result()).answer == "done"
+    assert files.done == ["delete /a"]
+    events = await told(run)
+    assert [e.discard_after for e in events if isinstance(e, RunResumed)] == [1]
+    assert text_of(events) == "done"

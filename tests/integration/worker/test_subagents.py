@@ -7,23 +7,18 @@ from typing import Any
 
 import pytest
 from haystack.utils import Secret
-from tests.integration.worker.conftest import Requester, kinds
+from tests.integration.worker.conftest import Requester, Serving, kinds
 from tests.unit.agent.runs import agent_over, call_turn, text_turn
 
 from hayrunner import SuggestionGenerator
 from hayrunner.agent import Agent
-from hayrunner.embedded import EmbeddedServer
 from hayrunner.generators.openai_compatible import OpenAICompatibleChatGenerator
-from hayrunner.registry import Registry
-from hayrunner.serving.app import Worker
-from hayrunner.settings import Settings
 from hayrunner.testing.provider import Scenario, ScriptedProvider
 from hayrunner_contracts.events import Suggestion, ToolCallStart, ToolOutput
 from hayrunner_contracts.testing import assert_valid_stream, eventually
 
 ASK = call_turn(("researcher", {"task": "find it"}))
 Provide = Callable[[Scenario], Awaitable[tuple[ScriptedProvider, Any]]]
-Serving = Callable[..., Awaitable[Worker]]
 
 
 def look_up(name: str) -> str:
@@ -51,20 +46,6 @@ async def provide() -> AsyncIterator[Provide]:
             )
             stack.push_async_callback(generator.close_async)
             return provider, generator
-
-        yield start
-
-
-@pytest.fixture
-async def serving(nats_server: EmbeddedServer, requester: Requester) -> AsyncIterator[Serving]:
-    """Workers of real agents: `await serving(agent, …)`."""
-    await requester.watch()
-    async with AsyncExitStack() as stack:
-
-        async def start(*agents: Agent, **settings: Any) -> Worker:
-            given: dict[str, Any] = {"port": -1, "drain_timeout_s": 0.2, **settings}
-            worker = Worker(Settings(nats_url=nats_server.url, **given), Registry(agents))
-            return await stack.enter_async_context(worker)
 
         yield start
 

@@ -10,16 +10,14 @@ from nats.aio.msg import Msg
 from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.integration.worker.conftest import Requester, Serve, ServeFiles
+from tests.integration.worker.conftest import Requester, Serve, ServeFiles, Serving
 from tests.integration.worker.scripted import ScriptedAgent, Session
 from tests.integration.worker.test_subagents import (
     ASK,
     Provide,
-    Serving,
     look_up,
     named,
     provide,
-    serving,
 )
 from tests.unit.agent.files import Files, deletes
 from tests.unit.agent.runs import call_turn, text_turn
@@ -32,7 +30,7 @@ from hayrunner_contracts.errors import Overloaded, UnknownAgent
 from hayrunner_contracts.otel import OpenTelemetryTracing
 from hayrunner_contracts.testing import eventually
 
-__all__ = ["provide", "serving"]
+__all__ = ["provide"]
 
 SEND, PROCESS = "send agents.default.support.requests", "process agents.default.support.requests"
 REQUESTER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -51,27 +51,32 @@ class Provide(Protocol):
     ) -> Awaitable[tuple[ScriptedProvider, Any]]: ...
 
 
+def providing(stack: AsyncExitStack) -> Provide:
+    """What the fixture `provide` is; everything is closed with `stack`."""
+
+    async def start(
+        scenario: Scenario,
+        kind: str = "own",
+        turn_of: Callable[[dict[str, Any]], int] | None = None,
+        **parameters: Any,
+    ) -> tuple[ScriptedProvider, Any]:
+        provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
+        given = {"model": "m", "api_key": KEY, "max_retries": 0} | parameters
+        if kind in INTEGRATIONS:
+            generator = INTEGRATIONS[kind](provider.root_url, given)
+        else:
+            generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
+        stack.push_async_callback(generator.close_async)
+        return provider, generator
+
+    return start
+
+
 @pytest.fixture
 async def provide() -> AsyncIterator[Provide]:
     """`provider, generator = await provide(scenario, kind, **generator_parameters)`."""
     async with AsyncExitStack() as stack:
-
-        async def start(
-            scenario: Scenario,
-            kind: str = "own",
-            turn_of: Callable[[dict[str, Any]], int] | None = None,
-            **parameters: Any,
-        ) -> tuple[ScriptedProvider, Any]:
-            provider = await stack.enter_async_context(ScriptedProvider(scenario, turn_of=turn_of))
-            given = {"model": "m", "api_key": KEY, "max_retries": 0} | parameters
-            if kind in INTEGRATIONS:
-                generator = INTEGRATIONS[kind](provider.root_url, given)
-            else:
-                generator = GENERATORS[kind](api_base_url=provider.base_url, **given)
-            stack.push_async_callback(generator.close_async)
-            return provider, generator
-
-        yield start
+        yield providing(stack)
 
 
 @pytest.fixture

@@ -102,9 +102,9 @@ class AgentSession:
         """See `serving.served.RunSession`."""
         self._inbox.take(command)
 
-    def durable(self, steps: StepStore) -> None:
+    def durable(self, steps: StepStore) -> bool:
         """See `serving.served.RunSession`."""
-        go_on_from(self._run, steps)
+        return go_on_from(self._run, steps)
 
     def unattended(self) -> None:
         """See `serving.served.RunSession`."""

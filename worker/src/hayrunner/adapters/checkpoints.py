@@ -6,6 +6,7 @@ the id it had. What a run is given by its request and its agent is not kept: it 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,7 +27,17 @@ from hayrunner_contracts.messages import ChatMessage as WireMessage
 from hayrunner_contracts.options import ToolChoice
 from hayrunner_contracts.results import RunStatus
 
-__all__ = ["AskedCall", "Checkpoint", "Ended", "NotKept", "called", "decode", "ended", "settled"]
+__all__ = [
+    "AskedCall",
+    "Checkpoint",
+    "Ended",
+    "Found",
+    "NotKept",
+    "called",
+    "decode",
+    "ended",
+    "settled",
+]
 
 _VERSION = 1
 # Of a State: what is plain, and what is there again anyway.
@@ -98,8 +109,9 @@ class Checkpoint(Struct, kw_only=True, omit_defaults=True):
     """
 
     version: int
-    phase: Phase
+    # First, as it only grows: of a large checkpoint only what differs from the last is kept.
     table: list[dict[str, Any]] = []
+    phase: Phase
     conversation: list[int] = []
     history: list[int] = []
     reply: int | None = None
@@ -128,60 +140,79 @@ class Checkpoint(Struct, kw_only=True, omit_defaults=True):
         """As JSON. Values in `meta` and `extra` that have no form there become their text."""
         return _ENCODER.encode(self)
 
-    def into_run(self, run: RunContext) -> None:
-        """Make `run` what it was. Its State follows when its loop begins."""
-        messages = [ChatMessage.from_dict(message) for message in self.table]
-        run.kept_messages = messages
-        run.new_messages = [messages[position] for position in self.history]
-        run.usage = self.usage
-        run.model_calls = self.model_calls
-        run.subagent_calls = self.subagent_calls
-        run.looked_at = self.looked_at
-        run.invalid_retries_used = self.invalid_retries_used
-        run.tool_choice_honoured = self.tool_choice_honoured
-        run.finish_reason = self.finish_reason
-        run.notes = list(self.notes)
-        run.hooks.goes_on(step=self.model_calls, usage=self.usage)
-        run.normalizer.go_on(self.step, self.used_ids, [_record(call) for call in self.calls])
-        if run.inbox is not None:
-            run.inbox.go_on(said_taken=self.said_taken, settled=self.decided)
-        for source in self.sources:
-            fields = msgspec.structs.asdict(source)
-            told = fields.pop("told")
-            run.citations.know(CitedDocument(**fields), told=told)
-
-    def into_state(self, state: State, run: RunContext) -> None:
-        """Make a fresh `state` what it was; `into_run` comes first."""
-        conversation = [run.kept_messages[position] for position in self.conversation]
-        state.set("messages", conversation, handler_override=replace_values)
-        for key, value in self.state.items():
-            state.set(key, value, handler_override=replace_values)
-        for key, value in self.own_state.items():
-            value = internals.deserialize_value(value)
-            state.set(key, value, handler_override=replace_values)
-
-    def reply_of(self, run: RunContext, tools: Sequence[Any]) -> ModelReply:
-        """The reply whose calls had not run; `tools` are those of the loop."""
-        assert self.reply is not None
-        offered = set(self.offered)
-        return ModelReply(
-            message=run.kept_messages[self.reply],
-            tools=[tool for tool in tools if tool.name in offered],
-            tool_choice=self.tool_choice,
-        )
-
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 _DECODER = msgspec.json.Decoder(Checkpoint)
 
 
-def decode(data: bytes) -> Checkpoint | None:
-    """None for one that this version does not understand: the run starts over."""
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that was read again: its messages, and the values of the author's own State."""
+
+    checkpoint: Checkpoint
+    messages: list[ChatMessage]
+    own_values: dict[str, Any]
+
+    @property
+    def phase(self) -> Phase:
+        return self.checkpoint.phase
+
+    def into_run(self, run: RunContext) -> None:
+        """Make `run` what it was. Its State follows when its loop begins."""
+        kept = self.checkpoint
+        run.new_messages = [self.messages[position] for position in kept.history]
+        run.usage = kept.usage
+        run.model_calls = kept.model_calls
+        run.subagent_calls = kept.subagent_calls
+        run.looked_at = kept.looked_at
+        run.invalid_retries_used = kept.invalid_retries_used
+        run.tool_choice_honoured = kept.tool_choice_honoured
+        run.finish_reason = kept.finish_reason
+        run.notes = list(kept.notes)
+        run.hooks.goes_on(step=kept.model_calls, usage=kept.usage)
+        run.normalizer.go_on(kept.step, kept.used_ids, [_record(call) for call in kept.calls])
+        if run.inbox is not None:
+            run.inbox.go_on(said_taken=kept.said_taken, settled=kept.decided)
+        for source in kept.sources:
+            fields = msgspec.structs.asdict(source)
+            told = fields.pop("told")
+            run.citations.know(CitedDocument(**fields), told=told)
+
+    def into_state(self, state: State) -> None:
+        """Make a fresh `state` what it was."""
+        kept = self.checkpoint
+        conversation = [self.messages[position] for position in kept.conversation]
+        state.set("messages", conversation, handler_override=replace_values)
+        for key, value in kept.state.items():
+            state.set(key, value, handler_override=replace_values)
+        for key, value in self.own_values.items():
+            state.set(key, value, handler_override=replace_values)
+
+    def reply_of(self, tools: Sequence[Any]) -> ModelReply:
+        """The reply whose calls had not run; `tools` are those of the loop."""
+        kept = self.checkpoint
+        assert kept.reply is not None
+        offered = set(kept.offered)
+        return ModelReply(
+            message=self.messages[kept.reply],
+            tools=[tool for tool in tools if tool.name in offered],
+            tool_choice=kept.tool_choice,
+        )
+
+
+def decode(data: bytes) -> Found | None:
+    """None for one that this worker does not understand, such as one of another version of the
+    agent, whose State has classes that are not there: the run starts over."""
     try:
-        found = _DECODER.decode(data)
-    except msgspec.DecodeError:
+        kept = _DECODER.decode(data)
+        if kept.version != _VERSION:
+            return None
+        messages = [ChatMessage.from_dict(message) for message in kept.table]
+        own = {key: internals.deserialize_value(value) for key, value in kept.own_state.items()}
+    # Policy: whatever Haystack, or a class of an author's, raises over a value, it cannot be read.
+    except Exception:
         return None
-    return found if found.version == _VERSION else None
+    return Found(kept, messages, own)
 
 
 def called(run: RunContext, state: State, answer: ModelReply) -> Checkpoint:

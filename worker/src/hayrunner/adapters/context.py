@@ -26,7 +26,7 @@ from hayrunner.storage.base import ThreadTurn
 from hayrunner_contracts.events import REPLY_REJECTED, StreamEvent, ToolOutput, Usage
 
 if TYPE_CHECKING:
-    from hayrunner.adapters.checkpoints import Checkpoint
+    from hayrunner.adapters.checkpoints import Checkpoint, Found
 
 __all__ = ["REPLY_REJECTED", "DiscardEvents", "RunContext", "current_run"]
 
@@ -63,7 +63,7 @@ class RunContext:
 
     `steps` is where a durable run's steps are kept, `in_loop` says that what runs now is a loop
     that can go on from one. `found` is what an earlier attempt kept, until the loop has gone on
-    from it, `kept_messages` are its messages. `called` is the checkpoint of the step that goes on.
+    from it. `called` is the checkpoint of the step that goes on.
     """
 
     message_id: str
@@ -106,8 +106,7 @@ class RunContext:
     relayed: dict[str, ToolOutput] = field(default_factory=dict[str, ToolOutput])
     steps: StepStore | None = None
     in_loop: bool = False
-    found: "Checkpoint | None" = None
-    kept_messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    found: "Found | None" = None
     called: "Checkpoint | None" = None
     _tags: TagFilter = field(default_factory=TagFilter)
     _in_turn: asyncio.Lock | None = None

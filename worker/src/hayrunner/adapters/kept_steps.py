@@ -7,7 +7,7 @@ from haystack.components.agents.state import State
 
 from hayrunner.adapters import checkpoints
 from hayrunner.adapters.cancellation import raise_if_cancelled
-from hayrunner.adapters.checkpoints import AskedCall, Checkpoint, NotKept
+from hayrunner.adapters.checkpoints import AskedCall, Checkpoint, Found, NotKept
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.model_call import ModelReply
 from hayrunner.adapters.outcome import Phase, RunOutcome, StepStore
@@ -17,25 +17,27 @@ __all__ = ["go_on_from", "keep_asked", "keep_called", "keep_end", "keep_settled"
 logger = logging.getLogger(__name__)
 
 
-def go_on_from(run: RunContext, steps: StepStore) -> None:
-    """Keep the run's steps in `steps` from now on, and make it what an earlier attempt left."""
+def go_on_from(run: RunContext, steps: StepStore) -> bool:
+    """Keep the run's steps in `steps` from now on, and make it what an earlier attempt left;
+    whether there was one that can be gone on from."""
     run.steps = steps
     if steps.found is None:
-        return
+        return False
     found = checkpoints.decode(steps.found)
     if found is None:
         logger.warning("run %s starts over: its checkpoint has another form", run.message_id)
-        return
+        return False
     found.into_run(run)
     run.found = found
+    return True
 
 
-def take_found(run: RunContext, state: State) -> Checkpoint | None:
+def take_found(run: RunContext, state: State) -> Found | None:
     """The checkpoint that the loop has to go on from, once; `state` is as it was then."""
     found, run.found = run.found, None
     if found is None or not run.in_loop:
         return None
-    found.into_state(state, run)
+    found.into_state(state)
     return found
 
 

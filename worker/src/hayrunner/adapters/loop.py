@@ -125,8 +125,8 @@ class _Step:
             if found.phase == "exited":
                 return await self._continue_after_exit() or await goes_on_for_what_was_said(run)
             if found.phase == "called":
-                run.called = found
-                answer = found.reply_of(run, self._current_tools())
+                run.called = found.checkpoint
+                answer = found.reply_of(self._current_tools())
                 return await self._use_tools(answer) or await goes_on_for_what_was_said(run)
         await take_in(run, self.state)
         return await self._play() or await goes_on_for_what_was_said(run)

@@ -32,7 +32,7 @@ from hayrunner.adapters.spans import model_span, note_reply, span
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.generators.openai_compatible import ON_TEXT
 from hayrunner.hooks import ModelCall
-from hayrunner.telemetry.spans import noting_first
+from hayrunner.telemetry.spans import note_first, noting_first
 from hayrunner_contracts.events import StreamEvent, TextChunk, ToolCallStart, ToolInputChunk
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
@@ -341,11 +341,12 @@ def _text_callback(
     run: RunContext, straight: Callable[[StreamEvent], Awaitable[None]]
 ) -> Callable[[str], Awaitable[None]]:
     """What the own generator calls with text alone, which is most of what there is."""
-    add_text = noting_first(run.normalizer.add_text)
+    add_text = run.normalizer.add_text
 
     async def on_text(text: str) -> None:
         if run.first_chunk_at is None:
             run.first_chunk_at = time.perf_counter()
+            note_first()
         if (event := add_text(text)) is not None:
             await straight(event)
 

@@ -101,9 +101,10 @@ class LoopSession:
 
     async def _run_to_end(self) -> RunOutcome:
         run = self._run
-        if (found := run.found) is not None and found.ended is not None:
+        kept = None if run.found is None else run.found.checkpoint.ended
+        if kept is not None:
             # An earlier attempt came this far; it may have written the run's memory.
-            messages, kept = found.ended.messages, found.ended
+            messages = kept.messages
             ending = _Ending(kept.status, kept.finish_reason, kept.error, kept.answer)
         else:
             if self._stopped is None:

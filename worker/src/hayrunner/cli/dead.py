@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hayrunner.cli.exits import ExitCode, run
+from hayrunner.cli.clients import with_client
+from hayrunner.cli.exits import ExitCode
 from hayrunner.cli.options import AsJson, Namespace, NatsUrl
 from hayrunner.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from hayrunner_contracts.client import RunClient
     from hayrunner_contracts.dead_letters import DeadLetters
 
 __all__ = ["dead"]
@@ -134,18 +136,14 @@ def _with_letters(
     namespace: str | None,
     as_json: bool,
 ) -> None:
-    async def connected() -> ExitCode:
-        from hayrunner.cli.connecting import connect
-        from hayrunner.settings import load_settings
+    async def with_letters(client: "RunClient") -> ExitCode:
         from hayrunner_contracts.dead_letters import NoDeadLetter, NotWhole
 
-        settings = load_settings(nats_url=nats, namespace=namespace)
-        async with await connect(settings) as client:
-            try:
-                return await work(client.dead_letters)
-            except NoDeadLetter as error:
-                raise ConfigurationError(f"{error}: see `hayrunner dead list`") from None
-            except NotWhole as error:
-                raise ConfigurationError(f"{error}: send the request anew") from None
+        try:
+            return await work(client.dead_letters)
+        except NoDeadLetter as error:
+            raise ConfigurationError(f"{error}: see `hayrunner dead list`") from None
+        except NotWhole as error:
+            raise ConfigurationError(f"{error}: send the request anew") from None
 
-    run(connected(), as_json=as_json)
+    with_client(with_letters, nats, namespace, as_json)

@@ -1,12 +1,13 @@
 """`hayrunner runs`: what is queued, running, waiting and done, and what can be said to a run."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from hayrunner.cli.exits import ExitCode, run
+from hayrunner.cli.clients import with_client
+from hayrunner.cli.exits import ExitCode
 from hayrunner.cli.options import AsJson, Namespace, NatsUrl
 from hayrunner.errors import ConfigurationError
 
@@ -55,7 +56,7 @@ def list_runs(
         print_list(found, as_json=as_json)
         return ExitCode.DONE
 
-    _with_client(work, nats, namespace, as_json)
+    with_client(work, nats, namespace, as_json)
 
 
 @runs.command()
@@ -71,7 +72,7 @@ def show(
         print_run(await RunRecords(client).find(run_id), as_json=as_json)
         return ExitCode.DONE
 
-    _with_client(work, nats, namespace, as_json)
+    with_client(work, nats, namespace, as_json)
 
 
 @runs.command()
@@ -92,7 +93,7 @@ def tail(
 
         return await tail_run(client, run_id, after=after, timeout_s=timeout, as_json=as_json)
 
-    _with_client(work, nats, namespace, as_json)
+    with_client(work, nats, namespace, as_json)
 
 
 @runs.command()
@@ -116,7 +117,7 @@ def cancel(
         outcome = await run_commands.cancel(client, run_id, reason, wait_s=wait)
         return _tell("cancel", run_id, outcome, as_json)
 
-    _with_client(work, nats, namespace, as_json)
+    with_client(work, nats, namespace, as_json)
 
 
 @runs.command()
@@ -185,7 +186,7 @@ def say(
         await client.send_command(run_id, checked(Say(text=text)))
         return _tell("say", run_id, Outcome(Verdict.STORED), as_json)
 
-    _with_client(work, nats, namespace, as_json)
+    with_client(work, nats, namespace, as_json)
 
 
 def checked(command: "RunCommand") -> Any:
@@ -210,7 +211,7 @@ def _decide(
         outcome = await run_commands.decide(client, run_id, wanted, wait_s=wait)
         return _tell(type(wanted).__struct_config__.tag, run_id, outcome, as_json)
 
-    _with_client(work, nats, namespace, as_json)
+    with_client(work, nats, namespace, as_json)
 
 
 def _tell(command: str, run_id: str, outcome: "Outcome", as_json: bool) -> ExitCode:
@@ -224,20 +225,3 @@ def _tell(command: str, run_id: str, outcome: "Outcome", as_json: bool) -> ExitC
         reason = f": {outcome.reason}" if outcome.reason else ""
         print(safe_text(f"{command} {outcome.verdict.value}{reason}"))
     return outcome.exit_code
-
-
-def _with_client(
-    work: "Callable[[RunClient], Awaitable[ExitCode]]",
-    nats: str | None,
-    namespace: str | None,
-    as_json: bool,
-) -> None:
-    async def connected() -> ExitCode:
-        from hayrunner.cli.connecting import connect
-        from hayrunner.settings import load_settings
-
-        settings = load_settings(nats_url=nats, namespace=namespace)
-        async with await connect(settings) as client:
-            return await work(client)
-
-    run(connected(), as_json=as_json)

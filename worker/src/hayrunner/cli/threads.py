@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hayrunner.cli.exits import ExitCode, run
+from hayrunner.cli.clients import with_client
+from hayrunner.cli.exits import ExitCode
 from hayrunner.cli.options import AsJson, Namespace, NatsUrl
 
 if TYPE_CHECKING:
+    from hayrunner_contracts.client import RunClient
     from hayrunner_contracts.thread_client import ThreadClient
 
 __all__ = ["threads"]
@@ -111,13 +113,8 @@ def _with_threads(
     namespace: str | None,
     as_json: bool,
 ) -> None:
-    async def connected() -> ExitCode:
-        from hayrunner.cli.connecting import connect
-        from hayrunner.settings import load_settings
-
-        settings = load_settings(nats_url=nats, namespace=namespace)
-        async with await connect(settings) as client:
-            await work(client.threads)
+    async def with_threads(client: "RunClient") -> ExitCode:
+        await work(client.threads)
         return ExitCode.DONE
 
-    run(connected(), as_json=as_json)
+    with_client(with_threads, nats, namespace, as_json)

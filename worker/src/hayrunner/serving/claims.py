@@ -52,13 +52,16 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A checkpoint: its bytes, or the name of the object that has them. `seq` is the run's last
-    event that belongs to it; all up to that one are stored."""
+    """A checkpoint: its bytes, or the name of the object that has them; where there is a `tail`,
+    the first `head` bytes of that object and the tail behind them. `seq` is the run's last event
+    that belongs to it; all up to that one are stored."""
 
     seq: int
     step: int
     data: msgspec.Raw = _NOTHING
     blob: str | None = None
+    head: int = 0
+    tail: str | None = None
 
 
 class KeptResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

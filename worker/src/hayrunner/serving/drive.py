@@ -20,7 +20,7 @@ from hayrunner_contracts.errors import RunError, RunFailure
 from hayrunner_contracts.events import Data, Error, MessageEnd, StreamEvent, ToolApprovalRequest
 from hayrunner_contracts.requests import RunRequest
 
-__all__ = ["Drive", "FrameSink", "Stopper"]
+__all__ = ["Drive", "FrameSink", "Prepared", "Stopper"]
 
 _STOP_GRACE_S = 10.0
 _REASON_MOST = 500
@@ -135,17 +135,47 @@ def _concerns_commands(event: StreamEvent) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Drive:
-    """One attempt at one request. `deadline` is seconds since the epoch, None for none. `steps` is
-    where a durable run's are kept."""
+    """One attempt at one request. `deadline` is seconds since the epoch, None for none."""
 
     agent: ServedAgent
     agent_name: str
     request: RunRequest
     message_id: str
     deadline: float | None
-    steps: StepStore | None = None
+
+    def prepare(self, sink: FrameSink, steps: StepStore | None = None) -> "Prepared":
+        """Open the session, which says whether it goes on from what `steps` has. Does nothing
+        yet that anybody could see."""
+        try:
+            session = self.agent.open_session(
+                _with_moment(self.request, self.deadline),
+                message_id=self.message_id,
+                sink=sink,
+                agent_name=self.agent_name,
+            )
+            goes_on = steps is not None and session.durable(steps)
+        # The boundary of what an agent's author wrote: whatever it raises ends the run, safely
+        # told.
+        except Exception as error:
+            return Prepared(sink=sink, deadline=self.deadline, fault=failure_of(error))
+        return Prepared(sink=sink, deadline=self.deadline, session=session, goes_on=goes_on)
 
     async def run(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
+        """Prepare and run, without keeping steps; see `Prepared.run`."""
+        return await self.prepare(sink).run(stopper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """An attempt about to run. `goes_on`: from where an earlier one left off."""
+
+    sink: FrameSink
+    deadline: float | None
+    session: RunSession | None = None
+    goes_on: bool = False
+    fault: RunFailure | None = None
+
+    async def run(self, stopper: Stopper) -> RunOutcome:
         """Run to an outcome; the frame is complete when this returns.
 
         Raises `CancelledError` when the attempt is ended from outside, and `RunParked`: the session
@@ -153,8 +183,8 @@ class Drive:
         """
         timer = self._start_timer(stopper)
         try:
-            outcome = await self._attempt(sink, stopper)
-            await sink.complete(outcome)
+            outcome = await self._attempt(stopper)
+            await self.sink.complete(outcome)
             return outcome
         finally:
             if timer is not None:
@@ -170,25 +200,18 @@ class Drive:
         loop = asyncio.get_running_loop()
         return loop.call_later(left, stopper.stop, "deadline_exceeded")
 
-    async def _attempt(self, sink: FrameSink, stopper: Stopper) -> RunOutcome:
-        found = None if self.steps is None else self.steps.found
-        if stopper.code is not None and found is None:
+    async def _attempt(self, stopper: Stopper) -> RunOutcome:
+        if stopper.code is not None and not self.goes_on:
             return stopper.outcome()
+        if self.session is None:
+            assert self.fault is not None
+            return failed(self.fault)
+        stopper.attach(self.session)
         try:
-            session = self.agent.open_session(
-                _with_moment(self.request, self.deadline),
-                message_id=self.message_id,
-                sink=sink,
-                agent_name=self.agent_name,
-            )
-            if self.steps is not None:
-                session.durable(self.steps)
-            stopper.attach(session)
-            return await _run_within(session, stopper)
+            return await _run_within(self.session, stopper)
         except RunParked:
             raise
-        # The boundary of what an agent's author wrote: whatever it raises ends the run, safely
-        # told. Cancellation is no `Exception` and passes.
+        # As above. Cancellation is no `Exception` and passes.
         except Exception as error:
             return failed(failure_of(error))
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nats.errors import Error as NatsError
 
@@ -13,7 +13,7 @@ from hayrunner.serving.bus import Bus
 from hayrunner.serving.claims import Claim, ClaimLost, Claims, is_final
 from hayrunner.serving.commands import CommandInbox
 from hayrunner.serving.deliveries import Delivery
-from hayrunner.serving.drive import Drive, FrameSink, Stopper
+from hayrunner.serving.drive import Drive, FrameSink, Prepared, Stopper
 from hayrunner.serving.endings import Endings, uninterrupted
 from hayrunner.serving.holdings import HeldRun, Holdings
 from hayrunner.serving.parking import Parking
@@ -116,16 +116,17 @@ class Execution:
         publisher = self._publisher(held, stored)
         whole = drive is not None and drive.request.mode == "stream"
         sink = FrameSink(publisher, whole=whole)
+        course = None if drive is None else self._course(held, drive, publisher, sink, found)
         try:
             await publisher.begin(
                 agent=facts.agent,
                 thread_id=facts.thread_id,
                 attempt=held.claim.attempt,
-                discard_after=_last_good(held.claim, found),
+                discard_after=_last_good(held.claim, course),
                 patience_s=_BEGIN_PATIENCE_S,
             )
-            if drive is not None:
-                outcome = await self._drive(held, drive, publisher, sink, found)
+            if course is not None:
+                outcome = await self._run(held, course)
             if outcome is None:
                 return
             await sink.complete(outcome)
@@ -142,15 +143,14 @@ class Execution:
             stored = StoredRun(count=0, last_seq=kept.seq, last_type="")
         return stored
 
-    async def _drive(
+    def _course(
         self,
         held: HeldRun,
         drive: Drive,
         publisher: RunPublisher,
         sink: FrameSink,
         found: bytes | None,
-    ) -> RunOutcome | None:
-        """How the run ended; None where it was parked."""
+    ) -> "_Course":
         stopper = Stopper()
         inbox = CommandInbox(
             self.bus,
@@ -168,13 +168,20 @@ class Execution:
             found=found,
             park_after_s=self.park_after_s,
         )
+        return _Course(
+            stopper=stopper, inbox=inbox, steps=steps, prepared=drive.prepare(sink, steps)
+        )
+
+    async def _run(self, held: HeldRun, course: "_Course") -> RunOutcome | None:
+        """How the run ended; None where it was parked."""
         try:
-            await inbox.open(read_stored=True)
-            return await replace(drive, steps=steps).run(sink, stopper)
+            await course.inbox.open(read_stored=True)
+            return await course.prepared.run(course.stopper)
         except RunParked as parked:
-            wake_at, seen = parked.wake_at, steps.commands_seen
+            wake_at, seen = parked.wake_at, course.steps.commands_seen
         finally:
-            await inbox.close()
+            await course.inbox.close()
+            await course.steps.close()
         note_attempt_parked()
         await uninterrupted(
             self.parking.park(held, wake_at=wake_at, commands_seen=seen), _nothing_more
@@ -256,10 +263,21 @@ class Execution:
             _log.warning("a claim was not handed back", message_id=claim.message_id)
 
 
-def _last_good(claim: Claim, found: bytes | None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class _Course:
+    """What one attempt is made of, once it is known whether it goes on from an earlier one."""
+
+    stopper: Stopper
+    inbox: CommandInbox
+    steps: RunSteps
+    prepared: Prepared
+
+
+def _last_good(claim: Claim, course: _Course | None) -> int:
     """The last event that counts where the run goes on: what was told after it is told again."""
     kept = claim.record.kept
-    return 1 if found is None or kept is None else kept.seq
+    goes_on = course is not None and course.prepared.goes_on
+    return kept.seq if goes_on and kept is not None else 1
 
 
 async def _nothing_more() -> None:

@@ -35,9 +35,10 @@ class RunSession(Protocol):
         ignored where it never can. Safe to call at any time; the same one twice is two."""
         ...
 
-    def durable(self, steps: StepStore) -> None:
-        """Before `run`: where the run's steps are to be kept, and what an earlier attempt kept.
-        A session may ignore it: its run starts over then when its worker dies."""
+    def durable(self, steps: StepStore) -> bool:
+        """Before `run`: where the run's steps are to be kept, and what an earlier attempt kept;
+        whether this one goes on from that. A session may ignore it: its run starts over then when
+        its worker dies."""
         ...
 
     def unattended(self) -> None:

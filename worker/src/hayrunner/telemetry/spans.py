@@ -40,6 +40,7 @@ __all__ = [
     "agent_span",
     "chat_span",
     "current_run_span",
+    "note_first",
     "noting_first",
     "tool_call_span",
 ]
@@ -270,6 +271,13 @@ def chat_span(
             _current_call.reset(token)
 
 
+def note_first() -> None:
+    """A chunk has come. The first one of the current model call counts."""
+    call = _current_call.get()
+    if call is not None and call.streaming:
+        call.chunk_came()
+
+
 def noting_first(feed: Callable[_P, _R]) -> Callable[_P, _R]:
     """`feed`, which is given what a model streams: its first call is when the first chunk came.
     Itself where nobody traces."""
@@ -277,9 +285,7 @@ def noting_first(feed: Callable[_P, _R]) -> Callable[_P, _R]:
         return feed
 
     def noting(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        call = _current_call.get()
-        if call is not None and call.streaming:
-            call.chunk_came()
+        note_first()
         return feed(*args, **kwargs)
 
     return noting
