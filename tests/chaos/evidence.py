@@ -152,17 +152,13 @@ async def _content(
 
 
 async def _claims(nc: Client) -> dict[str, ClaimRecord]:
-    bucket = await nc.jetstream().key_value(subjects.RUNS_BUCKET)
     found: dict[str, ClaimRecord] = {}
-    watcher = await bucket.watchall(include_history=False, ignore_deletes=True)
-    async for entry in watcher:
-        if entry is None:
-            break
+    prefix = f"$KV.{subjects.RUNS_BUCKET}."
+    for message in await _all(nc, f"KV_{subjects.RUNS_BUCKET}", f"{prefix}>"):
+        key = message.subject.removeprefix(prefix)
         # Turns on threads stand in the same bucket, under keys of three parts.
-        if entry.key.count(".") == 1 and entry.value:
-            record = msgspec.json.decode(entry.value, type=ClaimRecord)
-            found[entry.key.split(".")[1]] = record
-    await watcher.stop()
+        if key.count(".") == 1 and message.data:
+            found[key.split(".")[1]] = msgspec.json.decode(message.data, type=ClaimRecord)
     return found
 
 
