@@ -7,12 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 MEMBERS := contracts/pyproject.toml worker/pyproject.toml
 SOURCES := contracts/src worker/src tests examples bench docs
 
-.PHONY: help demo test chaos check format bench schemas trace-picture conventions lock clean
+.PHONY: help demo test sweep chaos check format bench schemas trace-picture conventions lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     a worker, an embedded nats-server and one streamed run in this terminal"
 	@echo "make test     all tests"
+	@echo "make sweep    the leak test as a table, and its short form in docs/observability.md"
 	@echo "make chaos    RUNS=2000 SEED=7: everything breaks, and nothing is lost or doubled (minutes)"
 	@echo "make check    formatting, lint, types, layers, schemas"
 	@echo "make bench    benchmarks, side by side (several minutes; nothing else should be running)"
@@ -45,6 +46,9 @@ demo: $(VENV)/.worker
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+
+sweep: $(VENV)/.dev
+	$(BIN)/python -m tests.sweep
 
 RUNS ?= 300
 WORKERS ?= 3

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 # Haystack reads this when it is first imported: without it, importing phones home and writes
 # a file in the home folder. An operator who wants it sets the variable.
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
+# Anthropic's client reads this: otherwise it makes spans of its own beside the worker's, which hold
+# what a provider sends as it comes and know nothing of what a run allows, and it sends the trace
+# and its baggage to the provider.
+os.environ.setdefault("ANTHROPIC_OPEN_TELEMETRY", "false")
+os.environ.setdefault("ANTHROPIC_OPEN_TELEMETRY_PROPAGATION", "false")
 
 if TYPE_CHECKING:
     from hayrunner.adapters.citations import CitationRegistry, CitedDocument

@@ -24,7 +24,7 @@ attributes, or not at all. Messages are safe to send to a requester.
 from collections.abc import Sequence
 from typing import Any
 
-from hayrunner_contracts.errors import ErrorCode
+from hayrunner_contracts.errors import ERROR_CODES, ErrorCode, RunError
 
 __all__ = [
     "ApprovalExpired",
@@ -43,6 +43,7 @@ __all__ = [
     "ToolError",
     "UnsupportedOption",
     "UnsupportedResponseFormat",
+    "wire_code",
 ]
 
 
@@ -204,3 +205,9 @@ class ToolError(Exception):
     Any other exception of a tool reaches the model, the consumer and the log as a reference
     only, because its text may hold what it should not.
     """
+
+
+def wire_code(error: HayrunnerError | RunError) -> ErrorCode:
+    """The code of the contract that an error stands for. An author's own error may say another
+    one, which would be a text of theirs in results, logs and labels."""
+    return error.code if error.code in ERROR_CODES else "internal"

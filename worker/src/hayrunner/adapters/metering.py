@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hayrunner.adapters.context import RunContext
-from hayrunner.errors import HayrunnerError
+from hayrunner.errors import HayrunnerError, wire_code
 from hayrunner.telemetry.model_meter import CallLabels, current_meter
 from hayrunner.telemetry.providers import provider_of
 
@@ -78,7 +78,7 @@ def _configured_model(generator: Any, inputs: dict[str, Any]) -> str | None:
 def _code(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return "cancelled"
-    return error.code if isinstance(error, HayrunnerError) else "internal"
+    return wire_code(error) if isinstance(error, HayrunnerError) else "internal"
 
 
 def _since(started: float, then: float | None) -> float | None:

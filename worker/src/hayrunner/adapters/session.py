@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from hayrunner.adapters.context import RunContext, current_run
 from hayrunner.adapters.kept_steps import keep_end
 from hayrunner.adapters.outcome import RunOutcome, RunParked, StopCode
 from hayrunner.adapters.spans import note_end, run_span
 from hayrunner.adapters.writer import StreamWriter, close_history
-from hayrunner.errors import HayrunnerError, HookFailed, UnsupportedOption
+from hayrunner.errors import HayrunnerError, HookFailed, UnsupportedOption, wire_code
 from hayrunner.hooks import RunEnd
 from hayrunner_contracts.errors import RunError, RunFailure
 from hayrunner_contracts.events import (
@@ -300,11 +302,11 @@ def _failure(error: BaseException) -> RunFailure:
     its text may hold content, so the log gets its type and where it was raised."""
     known = _known(error)
     if isinstance(known, RunError):
-        return known.to_wire()
+        return replace(known.to_wire(), code=wire_code(known))
     if known is not None:
         field = known.field if isinstance(known, UnsupportedOption) else None
         return RunFailure(
-            code=known.code,
+            code=wire_code(known),
             message=str(known),
             retryable=known.retryable,
             field=field,

@@ -18,11 +18,11 @@ from hayrunner.serving.execution import Execution
 from hayrunner.serving.failures import failed, failure
 from hayrunner.serving.results import RunFacts
 from hayrunner.serving.served import AgentRegistry
+from hayrunner.telemetry import gate
 from hayrunner.telemetry.bus import attempt_span
 from hayrunner.telemetry.log_fields import bind, bound
 from hayrunner.telemetry.logs import cause_of, get_logger, new_ref
 from hayrunner.telemetry.metrics import Metrics
-from hayrunner.telemetry.names import UNKNOWN_DESTINATION
 from hayrunner_contracts import headers, subjects
 from hayrunner_contracts.codec import (
     RequestLimits,
@@ -139,10 +139,8 @@ class Handler:
                 await self.execution.refuse(claim, delivery, facts, outcome)
 
     def _span(self, delivery: Delivery, claim: Claim) -> AbstractContextManager[None]:
-        # Anybody can publish to a subject whose agent part is a text of theirs.
-        known = delivery.agent in self.registry.names()
         return attempt_span(
-            delivery.subject if known else UNKNOWN_DESTINATION,
+            gate.destination(delivery.subject, delivery.agent, self.registry.names()),
             delivery.headers,
             message_id=claim.message_id,
             attempt=claim.attempt,

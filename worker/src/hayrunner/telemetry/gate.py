@@ -19,6 +19,7 @@ from hayrunner_contracts.errors import RunError
 __all__ = [
     "ContentPolicy",
     "content_allowed",
+    "destination",
     "error_type",
     "finish_reason",
     "keeps_content",
@@ -85,6 +86,12 @@ def ordinary_tag(key: str) -> str | None:
 def tool_name(name: str, registered: Container[str]) -> str:
     """A tool's name on a span. What a model calls without it being there is text of its own."""
     return name if name in registered else names.OTHER
+
+
+def destination(subject: str, agent: str, served: Container[str]) -> str:
+    """The subject that a request came on, on a span. Anybody can publish to one whose agent part
+    is a text of theirs."""
+    return subject if agent in served else names.UNKNOWN_DESTINATION
 
 
 def plain_name(value: Any) -> str | None:

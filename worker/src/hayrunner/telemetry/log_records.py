@@ -115,11 +115,12 @@ class _Guard:
         if foreign:
             shown = _shown(name, fields.get("event"), fn, func)
             msg = _event(name, level, shown) if fields is msg else shown
-            args = ()
-        record = self.plain(name, level, fn, lno, msg, args, None, func, None, **more)
+            args = _kept_arguments(args)
+        error = _kept_exception(exc_info)
+        record = self.plain(name, level, fn, lno, msg, args, error, func, None, **more)
         record.__dict__.update({_CAUSE: cause, _FOREIGN: foreign})
         if foreign:
-            record.__dict__ = _WithoutExtras(record.__dict__)
+            record.__dict__ = _with_kept_extras(record.__dict__)
         return record
 
     def _trusts(self, name: str) -> bool:
@@ -130,6 +131,24 @@ class _Guard:
             # Names are those of loggers, which are kept for ever, too.
             known = self._known[name] = not above.isdisjoint(self._trusted)
         return known
+
+
+# Each of these is a gate of its own: without it, one kind of thing gets through, and no other.
+
+
+def _kept_arguments(args: Any) -> Any:
+    """None of a foreign record's."""
+    return ()
+
+
+def _kept_exception(info: Any) -> Any:
+    """None of any record: handlers print texts, causes and notes. See `cause_of`."""
+    return None
+
+
+def _with_kept_extras(attributes: dict[str, Any]) -> dict[str, Any]:
+    """A foreign record's attributes, which from now on take no values of extra fields."""
+    return _WithoutExtras(attributes)
 
 
 class _WithoutExtras(dict[str, Any]):

@@ -74,7 +74,8 @@ def load_scenarios(path: str | Path) -> dict[str, list[list[dict[str, Any]]]]:
 
 @dataclass(kw_only=True, eq=False)
 class RecordedRequest:
-    """One request as it arrived, and what became of its answer. Times are `time.monotonic()`.
+    """One request as it arrived, and what became of its answer. Times are `time.monotonic()`;
+    `path` has the query, too.
 
     `emitted` holds the time each chunk was handed to the socket, `disconnected_at` the moment
     the client was seen to leave before its answer ended, `finished_at` a complete answer.
@@ -188,7 +189,7 @@ class ScriptedProvider:
     async def _record(self, request: web.Request) -> RecordedRequest:
         peer = request.transport.get_extra_info("peername") if request.transport else None
         record = RecordedRequest(
-            path=request.path,
+            path=request.path_qs,
             headers=dict(request.headers),
             body=msgspec.json.decode(await request.read(), type=dict[str, Any]),
             peer=repr(peer),
