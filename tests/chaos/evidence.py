@@ -1,13 +1,14 @@
 """What is there once all is over: everything NATS holds, everything that was written down."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from nats.aio.client import Client
-from nats.js.errors import NotFoundError
+from nats.js.errors import KeyNotFoundError, NotFoundError
 from tests.chaos.consumers import Seen
 from tests.chaos.journal import read_journals
 from tests.chaos.plan import Plan
@@ -89,7 +90,7 @@ async def collect(
         events=await _events(nc),
         results=results,
         results_written=written,
-        claims=await _claims(nc),
+        claims=await _claims(nc, plan),
         threads=await _threads(nc),
         dead=await _dead(nc),
         queued=queue.state.messages,
@@ -151,14 +152,15 @@ async def _content(
         return message.data
 
 
-async def _claims(nc: Client) -> dict[str, ClaimRecord]:
+async def _claims(nc: Client, plan: Plan) -> dict[str, ClaimRecord]:
+    """Of every planned run, one by one: that is what the stream's leader answers."""
+    bucket = await nc.jetstream().key_value(subjects.RUNS_BUCKET)
     found: dict[str, ClaimRecord] = {}
-    prefix = f"$KV.{subjects.RUNS_BUCKET}."
-    for message in await _all(nc, f"KV_{subjects.RUNS_BUCKET}", f"{prefix}>"):
-        key = message.subject.removeprefix(prefix)
-        # Turns on threads stand in the same bucket, under keys of three parts.
-        if key.count(".") == 1 and message.data:
-            found[key.split(".")[1]] = msgspec.json.decode(message.data, type=ClaimRecord)
+    for run in plan.runs:
+        key = subjects.claim_key(subjects.DEFAULT_NAMESPACE, run.message_id)
+        with contextlib.suppress(KeyNotFoundError):
+            entry = await bucket.get(key)
+            found[run.message_id] = msgspec.json.decode(entry.value or b"", type=ClaimRecord)
     return found
 
 
