@@ -1,13 +1,14 @@
 """What is there once all is over: everything NATS holds, everything that was written down."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from nats.aio.client import Client
-from nats.js.errors import NotFoundError
+from nats.js.errors import KeyNotFoundError, NotFoundError
 from tests.chaos.consumers import Seen
 from tests.chaos.journal import read_journals
 from tests.chaos.plan import Plan
@@ -89,7 +90,7 @@ async def collect(
         events=await _events(nc),
         results=results,
         results_written=written,
-        claims=await _claims(nc),
+        claims=await _claims(nc, plan),
         threads=await _threads(nc),
         dead=await _dead(nc),
         queued=queue.state.messages,
@@ -151,18 +152,15 @@ async def _content(
         return message.data
 
 
-async def _claims(nc: Client) -> dict[str, ClaimRecord]:
+async def _claims(nc: Client, plan: Plan) -> dict[str, ClaimRecord]:
+    """Of every planned run, one by one: that is what the stream's leader answers."""
     bucket = await nc.jetstream().key_value(subjects.RUNS_BUCKET)
     found: dict[str, ClaimRecord] = {}
-    watcher = await bucket.watchall(include_history=False, ignore_deletes=True)
-    async for entry in watcher:
-        if entry is None:
-            break
-        # Turns on threads stand in the same bucket, under keys of three parts.
-        if entry.key.count(".") == 1 and entry.value:
-            record = msgspec.json.decode(entry.value, type=ClaimRecord)
-            found[entry.key.split(".")[1]] = record
-    await watcher.stop()
+    for run in plan.runs:
+        key = subjects.claim_key(subjects.DEFAULT_NAMESPACE, run.message_id)
+        with contextlib.suppress(KeyNotFoundError):
+            entry = await bucket.get(key)
+            found[run.message_id] = msgspec.json.decode(entry.value or b"", type=ClaimRecord)
     return found
 
 

@@ -7,7 +7,7 @@ from tests.chaos.harness import play
 from tests.chaos.scenarios import interrupted_tools, long_runs, lost_events, stale_worker
 
 
-async def test_a_worker_without_fencing_is_caught_by_its_doubled_events() -> None:
+async def test_a_worker_without_fencing_is_caught_by_what_it_says_after_the_end() -> None:
     verdict = await play(stale_worker(11), broken="fencing", patience_s=5)
     assert verdict.rules & {"after_end", "two_ends"}, verdict.violations
 

@@ -188,7 +188,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "retryable": "Whether the same request may succeed later.",
         "ref": "Finds the worker's log line with the cause.",
     },
-    "StreamEnd": _SEQ,
+    "StreamEnd": {
+        **_SEQ,
+        "attempt": "The attempt that ended the run, as its `run_resumed` has it, or 1.",
+    },
     "Cancel": {"reason": "Why; at most 1024 characters."},
     "Approve": {**_CALL_ID, **_FEEDBACK},
     "Deny": {**_CALL_ID, **_FEEDBACK},

@@ -226,6 +226,8 @@ class Error(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="err
 class StreamEnd(StreamEvent, frozen=True, kw_only=True, omit_defaults=True, tag="stream_end"):
     """Nothing follows. Always last, always once."""
 
+    attempt: int = 1
+
 
 class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event of a type this version does not know. `raw` is its JSON, unchanged."""

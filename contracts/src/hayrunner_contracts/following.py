@@ -99,8 +99,8 @@ class EventFollower:
         """Whether something held was let go because the run was resumed below it: it may belong to
         the new attempt, and is to be brought again. For whoever feeds to reset."""
         self.misled = False
-        """Whether `stream_end` came with a `seq` that was already returned for something else: a
-        `run_resumed` was missed."""
+        """Whether `stream_end` came with a `seq` that was already returned for something else, or
+        of an attempt that was not announced: a `run_resumed` was missed."""
         self._after = after
         self._seen = after if attempt is None else 0
         self._attempt = attempt or 0
@@ -143,18 +143,30 @@ class EventFollower:
         if event.seq != self.last + 1:
             self._out_of_turn(event, data)
             return []
+        if self._comes_unannounced(event):
+            return []
         ready = [(event, data)]
         self.last += 1
         self._note_attempt(event)
         while self._held and (following := self._held.pop(self.last + 1, None)) is not None:
-            ready.append(following)
             self._held_bytes -= len(following[1])
+            if self._comes_unannounced(following[0]):
+                break
+            ready.append(following)
             self.last += 1
             self._note_attempt(following[0])
         if type(ready[-1][0]) is StreamEnd:
             self.done = True
             self._let_go(0)
         return ready
+
+    def _comes_unannounced(self, event: Event) -> bool:
+        """Whether it is the end of an attempt whose `run_resumed` was missed, though the numbers
+        fit: a lonely server passed on what it could not store."""
+        if type(event) is not StreamEnd or not 0 < self._attempt < event.attempt:
+            return False
+        self.misled = True
+        return True
 
     def _note_attempt(self, event: Event) -> None:
         if isinstance(event, MessageStart | RunResumed):
@@ -177,6 +189,9 @@ class EventFollower:
     def _out_of_turn(self, event: Event, data: bytes) -> None:
         if event.seq > self.last:
             self._keep(event, data)
+        elif type(event) is MessageStart:
+            # Of a later attempt: the first one's was seen, and never stored.
+            self._note_attempt(event)
         elif type(event) is StreamEnd:
             # At or before the start: there is nothing to come.
             self.done = event.seq <= self._after

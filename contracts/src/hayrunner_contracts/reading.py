@@ -269,10 +269,11 @@ class EventReader(_Reader):
         refused = self._follower.refused
         for stored in batch:
             ready += self._feed(stored.data, stored.headers)
-            if self._follower.refused > refused:
-                self._more = False
-                break
-            self._cursor = stored.sequence
+            if self._follower.refused == refused:
+                self._cursor = stored.sequence
+        if self._follower.refused > refused:
+            # What is missing may stand behind what there is no room for, which is read again.
+            self._more = bool(ready)
         if not self._more:
             if self._follower.refused == refused:
                 self._follower.caught_up()

@@ -368,6 +368,18 @@ async def test_a_hole_larger_than_what_is_held_is_told_once_the_run_has_ended(
     assert (raised.value.first, raised.value.last) == (11, 20)
 
 
+async def test_a_hole_that_is_filled_behind_more_than_what_is_held_is_read(
+    worker: ScriptedWorker, connect: Connect, script: Script
+) -> None:
+    client = await connect(settings=ReadSettings(idle_check_s=0.1, buffer_events=10))
+    message_id = new_message_id()
+    run = script(message_id, 100)
+    await worker.publish(message_id, [*run[:10], *run[20:80], *run[10:20], *run[80:]])
+
+    seen = await asyncio.wait_for(wire(client, message_id), 10)
+    assert seen == [encode(event) for event in run]
+
+
 async def test_a_run_that_never_was_is_told_after_the_timeout(
     client: RunClient, worker: ScriptedWorker
 ) -> None:

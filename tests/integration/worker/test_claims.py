@@ -6,6 +6,7 @@ import uuid
 from dataclasses import replace
 
 import msgspec
+import pytest
 from nats.aio.msg import Msg
 from tests.integration.worker.conftest import Requester, Serve, kinds
 from tests.integration.worker.scripted import ScriptedAgent, Session
@@ -276,8 +277,9 @@ async def test_a_write_of_ones_own_whose_answer_was_lost_is_no_lost_claim(
     assert not await mine.still_held(claim)
 
 
+@pytest.mark.parametrize("stale", [0, 2], ids=["silence", "stale words"])
 async def test_a_worker_that_takes_over_an_end_writes_what_the_first_one_had_come_to(
-    serve: Serve, requester: Requester
+    serve: Serve, requester: Requester, stale: int
 ) -> None:
     agent = ScriptedAgent()
     worker = await serve(agent)
@@ -288,6 +290,7 @@ async def test_a_worker_that_takes_over_an_end_writes_what_the_first_one_had_com
         {"type": "message_start", "message_id": message_id, "agent": "support"},
         {"type": "text_chunk", "content": "what was said"},
         {"type": "message_end", "finish_reason": "stop", "usage": {}},
+        *({"type": "text_chunk", "content": "stale "} for _ in range(stale)),
     ]
     for seq, event in enumerate(events, start=1):
         await requester.js.publish(subject, json.dumps({**event, "seq": seq}).encode())
@@ -311,7 +314,9 @@ async def test_a_worker_that_takes_over_an_end_writes_what_the_first_one_had_com
     assert (result.answer, result.attempts, result.last_seq) == ("what was said", 1, 4)
     assert agent.started == []
     stored = await requester.stored_events(message_id)
-    assert kinds(stored) == ["message_start", "text_chunk", "message_end", "stream_end"]
+    said = ["message_start", "text_chunk", "message_end"]
+    void = ["text_chunk", "text_chunk", "run_resumed"] if stale else []
+    assert kinds(stored) == [*said, *void, "stream_end"]
     assert check_stream(stored) == []
     await eventually(requester.queue_is_empty, what="an empty queue")
     assert (await claim_of(requester, message_id))["status"] == "completed"

@@ -1,6 +1,7 @@
 """A worker that stood still wakes up, and speaks about a run that another one has by now."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from nats.aio.client import Client
@@ -213,6 +214,30 @@ async def test_what_the_stream_loses_just_before_the_end_is_stored_again(
     for _ in range(2):
         last = await js.get_last_msg(RUN_EVENTS, attempts.subject)
         await js.delete_msg(RUN_EVENTS, last.seq or 0)
+    await publisher.end(patience_s=5)
+    assert await attempts.text() == "right text"
+
+
+async def test_what_a_new_leader_lacks_when_the_end_is_stored_is_stored_behind_it(
+    serve: Serve, requester: Requester, nc: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serve()
+    monkeypatch.setattr("hayrunner.serving.run_events._ELECTION_S", -1.0)
+    attempts = Attempts(nc, requester)
+    publisher = await attempts.begin(1)
+    await say(publisher, "right ", "text")
+    await publisher.emit(MessageEnd(finish_reason="stop", usage=Usage()))
+    await publisher.verify(patience_s=5, keep=True)
+    store = publisher._publish_acked  # pyright: ignore[reportPrivateUsage]
+
+    async def store_and_lose(*args: Any, **more: Any) -> bool:
+        stored = await store(*args, **more)
+        js = nc.jetstream()
+        found = await js.get_last_msg(RUN_EVENTS, attempts.subject)
+        await js.delete_msg(RUN_EVENTS, (found.seq or 0) - 1)
+        return stored
+
+    monkeypatch.setattr(publisher, "_publish_acked", store_and_lose)
     await publisher.end(patience_s=5)
     assert await attempts.text() == "right text"
 

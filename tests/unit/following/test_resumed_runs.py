@@ -245,3 +245,45 @@ class _Reader:
         for ready in self._follower.feed(event):
             self.seen.append(ready)
             self.message.add(ready)
+
+
+def test_an_end_of_an_attempt_that_was_not_announced_sends_the_reader_back_to_the_stream() -> None:
+    """A lonely server passed on what it could not store, and then what came after `run_resumed`:
+    the numbers fit."""
+    stored = [
+        *(START, *texts(2, 3), resumed(4, 2), *texts(5, 8, "b")),
+        *(MessageEnd(seq=9, finish_reason="stop"), StreamEnd(seq=10, attempt=2)),
+    ]
+    follower, message = EventFollower(), MessageBuilder()
+    seen = fed(follower, [*SEEN, *stored[5:]])
+    assert seen == [*SEEN, *stored[5:-1]]
+    assert (follower.misled, follower.done) == (True, False)
+
+    seen += fed(follower, stored)
+    assert follower.done
+    for event in seen:
+        message.add(event)
+    assert message.text == "b5 b6 b7 b8 "
+
+
+def test_an_end_that_comes_early_is_held_until_its_attempt_is_announced() -> None:
+    end = StreamEnd(seq=7, attempt=2)
+    follower = EventFollower()
+    assert fed(follower, [START, *texts(2, 3), end]) == [START, *texts(2, 3)]
+    rest = [resumed(4, 2), *texts(5, 5), MessageEnd(seq=6, finish_reason="stop")]
+    assert fed(follower, rest) == rest
+    assert fed(follower, [end]) == [end]
+    assert follower.done
+
+
+def test_a_first_event_of_another_attempt_than_the_one_that_was_seen_announces_it() -> None:
+    stored: list[Event] = [
+        MessageStart(seq=1, message_id=START.message_id, agent="support", attempt=2),
+        *texts(2, 3),
+        *(MessageEnd(seq=4, finish_reason="stop"), StreamEnd(seq=5, attempt=2)),
+    ]
+    follower = EventFollower()
+    seen = fed(follower, [START, *stored[1:]])
+    assert follower.misled
+    assert [*seen, *fed(follower, stored)] == [START, *stored[1:]]
+    assert follower.done

@@ -44,6 +44,9 @@ _KEPT_BYTES = 4 * 1024 * 1024
 _CONFIRM_TRIES = 3
 _ANEW_PATIENCE_S = 600.0
 _AGAIN_S = 0.2
+# Less than any election takes.
+_ELECTION_S = 0.5
+_LATE_S = 30.0
 # Capture is asynchronous: how long to wait for a count to become full before reading it all.
 _CAPTURE_WAITS_S = (0.0, 0.002, 0.005, 0.02, 0.1)
 
@@ -169,6 +172,8 @@ class RunPublisher(EventPublisher):
         self._kept: list[_Said] = []
         self._kept_from = 1
         self._kept_bytes = 0
+        self._shown_at = float("inf")
+        """When all events were shown to be stored first, on the monotonic clock."""
 
     def _go_on_after(self, stored: StoredRun | None) -> None:
         self._stored = stored
@@ -230,7 +235,9 @@ class RunPublisher(EventPublisher):
                 if time.monotonic() > end:
                     raise
                 await asyncio.sleep(_AGAIN_S)
-        if not keep:
+        if keep:
+            self._shown_at = min(self._shown_at, time.monotonic())
+        else:
             self._kept.clear()
             self._kept_bytes = 0
             self._kept_from = self._next
@@ -243,10 +250,30 @@ class RunPublisher(EventPublisher):
             await self.verify(patience_s=patience_s, keep=True)
             after = 0 if last is None else last.sequence
             if await self._publish_acked(
-                StreamEnd(), mark="end", after=after, patience_s=patience_s
+                StreamEnd(attempt=self._attempt), mark="end", after=after, patience_s=patience_s
             ):
                 break
         self._muted = True
+        if time.monotonic() - self._shown_at > _ELECTION_S:
+            await self._fill_in()
+
+    async def _fill_in(self) -> None:
+        """The end took as long as the stream may have needed for another leader, and that one was
+        seen to lack what its predecessor had counted. Readers hold the end until it is there."""
+        try:
+            if await self._all_counted():
+                return
+            found = await all_of(self._nc, self._js, subjects.RUN_EVENTS, self.subject)
+            stored = {_SEQ.decode(message.data).seq for message in found}
+            for seq, ours in enumerate(self._kept, start=self._kept_from):
+                if seq not in stored:
+                    sent_with = {**ours.headers, headers.MSG_ID: f"{self._message_id}.late.{seq}"}
+                    await store(
+                        self._js, self.subject, ours.data, headers=sent_with, patience_s=_LATE_S
+                    )
+        except NatsError:
+            # The run is over, and what is missing most likely nothing.
+            return
 
     async def _publish_acked(
         self, event: StreamEvent, *, mark: str, after: int, patience_s: float
@@ -279,7 +306,8 @@ class RunPublisher(EventPublisher):
             self._from_sequence = sequence
         self._next += 1
         self._counted += 1
-        self._kept_from = self._next
+        if not self._kept:
+            self._kept_from = self._next
         return True
 
     async def _last(self, patience_s: float) -> StoredMessage | None:
