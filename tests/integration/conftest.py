@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import nats
 import pytest
@@ -37,6 +38,29 @@ _IN_A_CONTAINER = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+# What depends on how a server comes and goes; for the others one kind of server is enough.
+_IN_BOTH = {
+    *("test_asks", "test_bad_requests", "test_claims", "test_draining", "test_outages"),
+    *("test_provisioning", "test_runs", "test_stopping", "test_streams"),
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the containers of all other modules."""
+    here = Path(__file__).parent
+    out = [
+        item
+        for item in items
+        if here in item.path.parents
+        and item.path.stem not in _IN_BOTH
+        and item.get_closest_marker("docker") is not None
+    ]
+    if out:
+        gone = set(map(id, out))
+        items[:] = [item for item in items if id(item) not in gone]
+        config.hook.pytest_deselected(items=out)
 
 
 @pytest.fixture(params=["process", pytest.param("container", marks=_IN_A_CONTAINER)])
