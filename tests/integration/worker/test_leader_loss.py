@@ -125,8 +125,16 @@ async def read(client: RunClient, message_id: str) -> list[Event]:
     return [event async for event in stream]
 
 
-@pytest.mark.parametrize("paused", [False, True], ids=["killed", "paused"])
-@pytest.mark.parametrize("stream", ["AGENT_REQUESTS", "RUN_EVENTS", "KV_RUNS"])
+@pytest.mark.parametrize(
+    ("stream", "paused"),
+    [
+        ("AGENT_REQUESTS", False),
+        ("RUN_EVENTS", False),
+        ("RUN_EVENTS", True),
+        ("KV_RUNS", False),
+        ("KV_RUNS", True),
+    ],
+)
 async def test_runs_go_on_when_a_leader_is_lost(
     cluster: Cluster, stream: str, paused: bool
 ) -> None:
