@@ -19,7 +19,7 @@ from hayrunner.serving.holdings import HeldRun, Holdings
 from hayrunner.serving.parking import Parking
 from hayrunner.serving.results import RunFacts
 from hayrunner.serving.run_events import RunPublisher, StoredRun, read_stored_run
-from hayrunner.serving.steps import RunSteps, StepBlobs, kept_bytes
+from hayrunner.serving.steps import RunSteps, kept_bytes
 from hayrunner.telemetry.bus import note_attempt_end, note_attempt_parked
 from hayrunner.telemetry.log_fields import bind
 from hayrunner.telemetry.logs import get_logger
@@ -48,7 +48,7 @@ class Execution:
     metrics: Metrics
     parking: Parking
     endings: Endings
-    blobs: StepBlobs
+    blobs: Blobs
     park_after_s: float
     publisher: PublisherFactory = field(default=RunPublisher)
 
@@ -244,7 +244,7 @@ class Execution:
             may_go_on=may_go_on,
             overdue=lambda: held.delivery.overdue,
             on_repair=self.metrics.events_repaired,
-            blobs=Blobs(self.bus).of(held.claim.message_id),
+            blobs=self.blobs.of(held.claim.message_id),
             on_stored=self.metrics.event_stored,
         )
 
