@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace import Span, Status, StatusCode
@@ -59,10 +58,10 @@ def _set(*whats: str) -> frozenset[str]:
 
 
 def _recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    def use_span(span: Span, end_on_exit: bool = False, **_: Any) -> Any:
-        return trace.use_span(span, end_on_exit)
+    def note(span: Span, error: BaseException) -> None:
+        span.record_exception(error)
 
-    monkeypatch.setattr(tracing, "use_span", use_span)
+    monkeypatch.setattr(tracing, "note_exception", note)
 
 
 def _status_with_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from nats.js import JetStreamContext
+from nats.js.errors import NoStreamResponseError
 from tests.integration.cluster import Cluster
 from tests.integration.worker.scripted import ScriptedAgent, ScriptedRegistry, Session
 
@@ -63,7 +64,16 @@ async def configs(js: JetStreamContext) -> dict[str, Any]:
 
 async def test_copies_are_added_and_taken_away(cluster: Cluster, js: JetStreamContext) -> None:
     await provision(js, Settings(), ["support"])
-    await js.publish("agents.default.support.requests", b"kept")
+
+    async def stored() -> bool:
+        # The server that is asked may not have heard yet who takes this subject.
+        try:
+            await js.publish("agents.default.support.requests", b"kept")
+        except NoStreamResponseError:
+            return False
+        return True
+
+    await eventually(stored, 20, what="a stored request")
 
     for replicas in (3, 1):
         settings = Settings(replicas=replicas)

@@ -21,6 +21,9 @@ from hayrunner.telemetry.model_meter import CallLabels
 apis = ("opentelemetry.sdk", "opentelemetry.metrics")
 before = [name for name in sys.modules if name.startswith(apis)]
 end = export_metrics(sys.argv[1])
+from opentelemetry.metrics import get_meter
+
+get_meter("authors").create_counter("authors.own").add(2)
 metrics = Metrics(["support"])
 metrics.redelivered("support")
 metrics.run_started("support", queue_wait_s=0.3)
@@ -52,6 +55,7 @@ def test_the_console_shows_what_was_recorded() -> None:
         "hayrunner.queue.wait",
         "gen_ai.client.operation.duration",
         "gen_ai.client.operation.time_to_first_chunk",
+        "authors.own",
         "my-worker",
     ):
         assert text in shown
@@ -123,13 +127,18 @@ def test_a_collector_gets_them_over_otlp(
         request = ExportMetricsServiceRequest.FromString(body)
         for resource in request.resource_metrics:
             for scope in resource.scope_metrics:
-                assert scope.scope.name == "hayrunner"
+                assert scope.scope.name == (
+                    "authors" if "authors.own" in {m.name for m in scope.metrics} else "hayrunner"
+                )
                 found |= {metric.name: metric for metric in scope.metrics}
+    assert found["authors.own"].sum.data_points[0].as_int == 2
     assert found["hayrunner.redeliveries"].sum.data_points[0].as_int == 1
     duration = found["gen_ai.client.operation.duration"]
     assert duration.unit == "s"
     [point] = duration.histogram.data_points
     assert (point.sum, point.count) == (2.0, 1)
+    assert not point.HasField("min")
+    assert not point.HasField("max")
     attributes = {item.key: item.value.string_value for item in point.attributes}
     assert attributes["gen_ai.request.model"] == "m"
     assert "error.type" not in attributes

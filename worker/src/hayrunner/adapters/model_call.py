@@ -32,7 +32,7 @@ from hayrunner.adapters.spans import model_span, note_reply, span
 from hayrunner.errors import BudgetSpent, HayrunnerError, MaxTurnsReached
 from hayrunner.generators.openai_compatible import ON_TEXT
 from hayrunner.hooks import ModelCall
-from hayrunner.telemetry.spans import note_first, noting_first
+from hayrunner.telemetry.spans import noting_first
 from hayrunner_contracts.events import StreamEvent, TextChunk, ToolCallStart, ToolInputChunk
 from hayrunner_contracts.options import NamedTool, ToolChoice
 
@@ -310,9 +310,14 @@ async def stoppable(run: RunContext, work: Awaitable[_T]) -> _T | None:
     raise run.delta_error
 
 
-def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk], Any]:
-    """What a generator, or another streaming component, is to call with its chunks."""
-    feed, emit = noting_first(run.normalizer.feed), run.emit
+def chunk_callback(
+    run: RunContext, generator: Any, *, of_many: bool = False
+) -> Callable[[StreamingChunk], Any]:
+    """What a generator, or another streaming component, is to call with its chunks. `of_many`: it
+    may be called for several model calls, and finds out for itself which chunk is the first."""
+    feed, add_text, emit = run.normalizer.feed, run.normalizer.add_text, run.emit
+    if of_many:
+        feed, add_text = noting_first(feed), noting_first(add_text)
     if run.hooks.watches_deltas:
         emit = _watched_emit(run)
 
@@ -333,20 +338,20 @@ def chunk_callback(run: RunContext, generator: Any) -> Callable[[StreamingChunk]
     if not callable(getattr(generator, "run_async", None)):
         return _from_thread(run, on_chunk)
     if (straight := run.straight_emit()) is not None:
-        setattr(on_chunk, ON_TEXT, _text_callback(run, straight))
+        setattr(on_chunk, ON_TEXT, _text_callback(run, add_text, straight))
     return on_chunk
 
 
 def _text_callback(
-    run: RunContext, straight: Callable[[StreamEvent], Awaitable[None]]
+    run: RunContext,
+    add_text: Callable[[str], StreamEvent | None],
+    straight: Callable[[StreamEvent], Awaitable[None]],
 ) -> Callable[[str], Awaitable[None]]:
     """What the own generator calls with text alone, which is most of what there is."""
-    add_text = run.normalizer.add_text
 
     async def on_text(text: str) -> None:
         if run.first_chunk_at is None:
             run.first_chunk_at = time.perf_counter()
-            note_first()
         if (event := add_text(text)) is not None:
             await straight(event)
 

@@ -126,7 +126,8 @@ class PipelineAdapter:
             data = self._data(messages)
             if self._streams is not None:
                 component = self._pipeline.get_component(self._streams)
-                data.setdefault(self._streams, {})[_CALLBACK] = chunk_callback(run, component)
+                callback = chunk_callback(run, component, of_many=True)
+                data.setdefault(self._streams, {})[_CALLBACK] = callback
             result = await self._run(run, data)
             agent = {} if self._agent is None else {self._agent: result.pop(self._agent, {})}
             found = _messages_in(result)

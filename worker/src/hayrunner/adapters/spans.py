@@ -4,9 +4,9 @@ The worker's own say more than Haystack's, and are made here. Haystack's are mad
 somebody else enabled; the worker's is not given those of the loop, which it would count twice.
 """
 
-import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 from typing import Any
 
 from haystack import tracing
@@ -40,7 +40,7 @@ __all__ = [
     "tool_span",
 ]
 
-NO_SPAN: AbstractContextManager[Span] = contextlib.nullcontext(NullSpan())
+NO_SPAN: AbstractContextManager[Span] = nullcontext(NullSpan())
 """For many at once: it keeps nothing."""
 
 
@@ -113,29 +113,47 @@ def model_span(
     """The span of one model call, one for each that is made, whatever becomes of it."""
     if not is_on():
         return spans.NO_SPAN_OF_A_MODEL_CALL
-    return _live_model_span(run, generator, inputs)
+    return _LiveModelSpan(run, generator, inputs)
 
 
-@contextlib.contextmanager
-def _live_model_span(
-    run: RunContext, generator: Any, inputs: Mapping[str, Any]
-) -> Generator[ModelCallSpan]:
-    kind, model = type(generator).__name__, getattr(generator, "model", None)
-    with spans.chat_span(generator_class=kind, model=model, step=run.normalizer.step) as call:
-        call.asked(
-            lambda: run.to_wire(inputs["messages"]), lambda: _definitions(inputs.get("tools"))
-        )
+class _LiveModelSpan:
+    """Tells the span of a model call what was asked, and of a call that failed, was stopped or was
+    cut, what there is of the reply."""
+
+    __slots__ = ("_asked", "_call", "_opened", "_run")
+
+    _call: ModelCallSpan
+
+    def __init__(self, run: RunContext, generator: Any, inputs: Mapping[str, Any]) -> None:
+        kind, model = type(generator).__name__, getattr(generator, "model", None)
+        run.first_chunk_at = None
+        self._run, self._asked = run, inputs
+        self._opened = spans.chat_span(generator_class=kind, model=model, step=run.normalizer.step)
+
+    def __enter__(self) -> ModelCallSpan:
+        run, asked = self._run, self._asked
+        self._call = call = self._opened.__enter__()
+        call.asked(lambda: run.to_wire(asked["messages"]), lambda: _definitions(asked.get("tools")))
+        return call
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        run = self._run
         try:
-            yield call
-        except BaseException:
-            # Failed, stopped or cut: what there is of the reply.
-            call.replied(
-                lambda: _partial(run),
-                model=None,
-                finish_reason=None,
-                usage=run.normalizer.told_usage,
-            )
-            raise
+            if error is not None:
+                self._call.replied(
+                    lambda: _partial(run),
+                    model=None,
+                    finish_reason=None,
+                    usage=run.normalizer.told_usage,
+                    first_chunk_at=run.first_chunk_at,
+                )
+        finally:
+            self._opened.__exit__(kind, error, traceback)
 
 
 def note_reply(call: ModelCallSpan, run: RunContext, reply: ChatMessage) -> None:
@@ -146,6 +164,7 @@ def note_reply(call: ModelCallSpan, run: RunContext, reply: ChatMessage) -> None
             model=reply.meta.get("model"),
             finish_reason=reply.meta.get("finish_reason", "stop"),
             usage=run.normalizer.usage,
+            first_chunk_at=run.first_chunk_at,
         )
 
 
@@ -155,14 +174,9 @@ def tool_call_span(
     """The span of one tool call. `tools` are those there are."""
     if not is_on():
         return spans.NO_SPAN_OF_A_TOOL_CALL
-    return _live_tool_call_span(call, tools)
-
-
-@contextlib.contextmanager
-def _live_tool_call_span(call: ToolCall, tools: Mapping[str, Tool]) -> Generator[ToolCallSpan]:
-    with spans.tool_call_span(call.tool_name, tools, call.id) as span:
-        span.called_with(lambda: _arguments(call))
-        yield span
+    opened = spans.tool_call_span(call.tool_name, tools, call.id)
+    opened.called_with(lambda: _arguments(call))
+    return opened
 
 
 def note_tool_end(span: ToolCallSpan, message: ChatMessage, *, failed: bool) -> None:

@@ -35,7 +35,16 @@ __all__ = [
 
 _NO_SPAN: AbstractContextManager[None] = nullcontext()
 
-_current_attempt: ContextVar[Span | None] = ContextVar("hayrunner_attempt_span", default=None)
+
+class _Attempt:
+    """A span and what names it, which is written with every step."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.traceparent = context_headers(trace.set_span_in_context(span)).get(TRACEPARENT)
+
+
+_current_attempt: ContextVar[_Attempt | None] = ContextVar("hayrunner_attempt", default=None)
 
 
 def attempt_span(
@@ -89,7 +98,7 @@ def _live_attempt_span(
 ) -> Generator[None]:
     lost: BaseException | None = None
     with tracing.opened(name, SpanKind.CONSUMER, attributes, parent=parent, links=links) as span:
-        token = _current_attempt.set(span)
+        token = _current_attempt.set(_Attempt(span))
         try:
             yield
         except gone as error:
@@ -107,28 +116,26 @@ def _live_attempt_span(
 
 def note_attempt_end(status: str, error_code: str | None) -> None:
     """The run has ended in the current attempt, with this status and error code."""
-    span = _current_attempt.get()
-    if span is None:
+    attempt = _current_attempt.get()
+    if attempt is None:
         return
-    span.set_attribute(names.RUN_STATUS, status)
-    span.set_attribute(names.OUTCOME, _OUTCOMES.get(status, names.OTHER))
+    span, outcome = attempt.span, _OUTCOMES.get(status, names.OTHER)
+    span.set_attributes({names.RUN_STATUS: status, names.OUTCOME: outcome})
     if error_code is not None:
         tracing.failed(span, error_code if error_code in names.ERROR_TYPES else names.OTHER)
 
 
 def note_attempt_parked() -> None:
     """The run waits for a person, and will go on in another attempt."""
-    span = _current_attempt.get()
-    if span is not None:
-        span.set_attribute(names.OUTCOME, names.PARKED)
+    attempt = _current_attempt.get()
+    if attempt is not None:
+        attempt.span.set_attribute(names.OUTCOME, names.PARKED)
 
 
 def attempt_traceparent() -> str | None:
     """What names the current attempt's span to a later one; None where there is none."""
-    span = _current_attempt.get()
-    if span is None:
-        return None
-    return context_headers(trace.set_span_in_context(span)).get(TRACEPARENT)
+    attempt = _current_attempt.get()
+    return None if attempt is None else attempt.traceparent
 
 
 def request_tracing() -> RequestTracing:

@@ -1,5 +1,10 @@
-"""A metric in both of its forms: a Prometheus series of this worker, and an instrument of
-OpenTelemetry where a process has that loaded. What is recorded is recorded in both, once."""
+"""A metric: a Prometheus series of this worker, and where a process exports metrics also something
+of OpenTelemetry's.
+
+The worker's own export reads the series when it is time to (`read_for_export`), which costs a run
+nothing. An SDK that an application around the worker has set up is told of every number as it
+comes: that is the only way into one.
+"""
 
 import sys
 from collections.abc import Callable
@@ -12,16 +17,36 @@ from hayrunner.telemetry.definitions import Definition
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = ["Instrument", "meter_of_the_process"]
+__all__ = ["Instrument", "meter_of_the_process", "read_for_export", "read_no_more"]
 
 _SCOPE = "hayrunner"
 
 
+class _Export:
+    """What this process exports of itself: None where it does not. As OpenTelemetry's SDK, one per
+    process."""
+
+    read: "list[Instrument] | None" = None
+
+
+def read_for_export() -> "list[Instrument]":
+    """A list that holds every instrument that is made from now on. They are not told to a meter of
+    the process, which would count them twice."""
+    _Export.read = []
+    return _Export.read
+
+
+def read_no_more() -> None:
+    """Instruments that are made from now on are in no such list."""
+    _Export.read = None
+
+
 def meter_of_the_process() -> "Meter | None":
     """The meter of whatever SDK this process has set up; None where nobody has loaded
-    OpenTelemetry's metrics, which takes as long as a tenth of a worker's start."""
+    OpenTelemetry's metrics, which takes as long as a tenth of a worker's start, and where they are
+    read for export."""
     api: Any = sys.modules.get("opentelemetry.metrics")
-    return None if api is None else api.get_meter(_SCOPE)
+    return None if api is None or _Export.read is not None else api.get_meter(_SCOPE)
 
 
 class Instrument:
@@ -31,27 +56,35 @@ class Instrument:
     def __init__(
         self, definition: Definition, registry: CollectorRegistry, meter: "Meter | None"
     ) -> None:
-        self._labels = definition.labels
-        self._series = _series(definition, registry)
+        self.definition = definition
+        self.series = _series(definition, registry)
+        # Labels are closed sets, so these are.
+        self._bound: dict[tuple[str, ...], Any] = {}
         self._other: Callable[..., None] | None = None
         if meter is not None:
             self._other = _instrument(definition, meter)
+        if _Export.read is not None:
+            _Export.read.append(self)
 
     def add(self, amount: float, *labels: str) -> None:
-        self._of(labels).inc(amount)
-        self._tell(amount, labels)
+        (self._bound.get(labels) or self._bind(labels)).inc(amount)
+        if self._other is not None:
+            self._tell(amount, labels)
 
     def record(self, value: float, *labels: str) -> None:
-        self._of(labels).observe(value)
-        self._tell(value, labels)
+        (self._bound.get(labels) or self._bind(labels)).observe(value)
+        if self._other is not None:
+            self._tell(value, labels)
 
-    def _of(self, labels: tuple[str, ...]) -> Any:
-        return self._series.labels(*labels) if self._labels else self._series
+    def _bind(self, labels: tuple[str, ...]) -> Any:
+        bound = self.series.labels(*labels) if self.definition.labels else self.series
+        self._bound[labels] = bound
+        return bound
 
     def _tell(self, value: float, labels: tuple[str, ...]) -> None:
-        if self._other is not None:
-            named = zip(self._labels, labels, strict=True)
-            self._other(value, {name: label for name, label in named if label})
+        assert self._other is not None
+        named = zip(self.definition.labels, labels, strict=True)
+        self._other(value, {name: label for name, label in named if label})
 
 
 def _series(definition: Definition, registry: CollectorRegistry) -> Any:

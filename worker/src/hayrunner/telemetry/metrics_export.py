@@ -21,20 +21,33 @@ def export_metrics(
     """Export what `Metrics` that are made from now on record, every minute unless
     `OTEL_METRIC_EXPORT_INTERVAL` says otherwise. The result sends what is left and ends it.
 
-    A meter provider that the process has already is used as it is, and not ended.
+    So is whatever else of this process records metrics with OpenTelemetry, such as an author's
+    tools. A meter provider that the process has already is used as it is, and not ended.
     `ModuleNotFoundError` where the SDK or the exporter is not installed.
     """
     from opentelemetry import metrics
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+
+    from hayrunner.telemetry.instruments import read_for_export, read_no_more
+    from hayrunner.telemetry.series_export import SeriesExport
 
     if isinstance(metrics.get_meter_provider(), MeterProvider):
         return lambda: None
+    resource = resource or Resource.create({})
+    export = SeriesExport(_exporter(kind), read_for_export(), resource)
     reader = PeriodicExportingMetricReader(_exporter(kind))
     # Its own hook at the end of the process has no limit.
     provider = MeterProvider([reader], resource, shutdown_on_exit=False)
     metrics.set_meter_provider(provider)
-    return provider.shutdown
+
+    def end() -> None:
+        export.end()
+        read_no_more()
+        provider.shutdown()
+
+    return end
 
 
 def _exporter(kind: Literal["otlp", "console"]) -> "MetricExporter":

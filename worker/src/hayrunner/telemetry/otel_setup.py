@@ -114,7 +114,9 @@ def _new_export(kind: str) -> Export:
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        exporter = OTLPSpanExporter()
+        from hayrunner.telemetry.paced_export import PacedSpanExporter
+
+        exporter = PacedSpanExporter(OTLPSpanExporter())
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return Export(provider=provider, end=lambda: _end(provider.shutdown))

@@ -8,7 +8,8 @@ import asyncio
 import time
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from opentelemetry.context import Context
@@ -23,6 +24,7 @@ from hayrunner.telemetry.content import (
     without_system,
 )
 from hayrunner.telemetry.tracing import (
+    OpenedSpan,
     failed,
     is_on,
     keep_content,
@@ -40,7 +42,6 @@ __all__ = [
     "agent_span",
     "chat_span",
     "current_run_span",
-    "note_first",
     "noting_first",
     "tool_call_span",
 ]
@@ -190,23 +191,47 @@ class ModelCallSpan:
         model: Any,
         finish_reason: Any,
         usage: Usage | None,
+        first_chunk_at: float | None = None,
     ) -> None:
-        """What the model gave. `finish_reason` None: it did not get to its end."""
+        """What the model gave. `finish_reason` None: it did not get to its end. `first_chunk_at`
+        is of `time.perf_counter`; None also where `noting_first` sees to it."""
 
 
 class _LiveCall(ModelCallSpan):
-    def __init__(self, span: Span, run: _LiveRun | None, *, named: bool) -> None:
-        self._span = span
+    """The span is open from the making of this to the end of the block that it is entered for."""
+
+    __slots__ = ("_forms", "_keeps", "_named", "_opened", "_span", "_started", "_streams", "_token")
+
+    _token: Token["_LiveCall | None"]
+
+    def __init__(self, opened: OpenedSpan, run: _LiveRun | None, *, named: bool) -> None:
+        self._opened = opened
+        self._span = span = opened.span
         self._keeps = run is not None and run.keeps_content and span.is_recording()
         self._forms = run.forms if run is not None else MessageForms()
         self._named = named
         self._started = time.perf_counter()
-        self.streaming = True
+        self._streams = False
+
+    def __enter__(self) -> ModelCallSpan:
+        self._opened.__enter__()
+        self._token = _current_call.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _current_call.reset(self._token)
+        self._opened.__exit__(kind, error, traceback)
 
     def chunk_came(self) -> None:
-        self.streaming = False
-        waited = time.perf_counter() - self._started
-        self._span.set_attributes({names.TIME_TO_FIRST_CHUNK: waited, names.REQUEST_STREAM: True})
+        """A chunk, now: the first one counts."""
+        if not self._streams:
+            self._streams = True
+            self._span.set_attributes(_first_chunk(time.perf_counter() - self._started))
 
     def asked(
         self,
@@ -223,17 +248,22 @@ class _LiveCall(ModelCallSpan):
         model: Any,
         finish_reason: Any,
         usage: Usage | None,
+        first_chunk_at: float | None = None,
     ) -> None:
-        span = self._span
+        told: dict[str, Any] = {}
+        if first_chunk_at is not None:
+            told |= _first_chunk(first_chunk_at - self._started)
         name = gate.plain_name(model)
-        set_known(span, names.RESPONSE_MODEL, name)
-        if name is not None and not self._named:
-            span.update_name(f"{names.CHAT} {name}")
+        if name is not None:
+            told[names.RESPONSE_MODEL] = name
+            if not self._named:
+                self._span.update_name(f"{names.CHAT} {name}")
         reason = "error" if finish_reason is None else gate.finish_reason(finish_reason)
         if finish_reason is not None:
-            span.set_attribute(names.RESPONSE_FINISH_REASONS, [reason])
+            told[names.RESPONSE_FINISH_REASONS] = [reason]
         if usage is not None:
-            span.set_attributes(_usage_attributes(usage))
+            told |= _usage_attributes(usage)
+        self._span.set_attributes(told)
         self._keep(names.OUTPUT_MESSAGES, lambda: self._forms.output_json(reply(), reason))
 
     def _keep(self, name: str, content: Callable[[], str | None]) -> None:
@@ -245,12 +275,11 @@ NO_MODEL_CALL = ModelCallSpan()
 _current_call: ContextVar[_LiveCall | None] = ContextVar("hayrunner_model_call", default=None)
 
 
-@contextmanager
 def chat_span(
     *, generator_class: str, model: Any, step: int | None = None, parent: Context | None = None
-) -> Generator[ModelCallSpan]:
-    """The span of one model call. `model` is the one that is asked for, None where that is not
-    known before it answers."""
+) -> AbstractContextManager[ModelCallSpan]:
+    """The span of one model call, to be entered at once. `model` is the one that is asked for,
+    None where that is not known before it answers."""
     run = _current_run.get()
     name = gate.plain_name(model)
     attributes = {
@@ -262,33 +291,27 @@ def chat_span(
         names.STEP: step,
     }
     title = names.CHAT if name is None else f"{names.CHAT} {name}"
-    with opened(title, SpanKind.CLIENT, attributes, parent=parent) as span:
-        call = _LiveCall(span, run, named=name is not None)
-        token = _current_call.set(call)
-        try:
-            yield call
-        finally:
-            _current_call.reset(token)
-
-
-def note_first() -> None:
-    """A chunk has come. The first one of the current model call counts."""
-    call = _current_call.get()
-    if call is not None and call.streaming:
-        call.chunk_came()
+    span = opened(title, SpanKind.CLIENT, attributes, parent=parent)
+    return _LiveCall(span, run, named=name is not None)
 
 
 def noting_first(feed: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`feed`, which is given what a model streams: its first call is when the first chunk came.
-    Itself where nobody traces."""
+    """`feed`, which is given what models stream: the first call of it within a model call is when
+    the first chunk of that one came. Itself where nobody traces."""
     if not is_on():
         return feed
 
     def noting(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        note_first()
+        call = _current_call.get()
+        if call is not None:
+            call.chunk_came()
         return feed(*args, **kwargs)
 
     return noting
+
+
+def _first_chunk(waited: float) -> dict[str, Any]:
+    return {names.TIME_TO_FIRST_CHUNK: waited, names.REQUEST_STREAM: True}
 
 
 # --- a tool call
@@ -304,10 +327,30 @@ class ToolCallSpan:
         """How it went, and what the model is told."""
 
 
-class _LiveToolCall(ToolCallSpan):
-    def __init__(self, span: Span, keeps: bool) -> None:
-        self._span = span
-        self._keeps = keeps
+class LiveToolCall(ToolCallSpan):
+    """As `_LiveCall`."""
+
+    __slots__ = ("_keeps", "_opened", "_span")
+
+    def __init__(self, opened: OpenedSpan, run: _LiveRun | None) -> None:
+        self._opened = opened
+        self._span = span = opened.span
+        self._keeps = run is not None and run.keeps_content and span.is_recording()
+
+    def __enter__(self) -> ToolCallSpan:
+        self._opened.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            cut = isinstance(error, asyncio.CancelledError)
+            self._span.set_attribute(names.OUTCOME, names.CANCELLED if cut else names.FAILED)
+        self._opened.__exit__(kind, error, traceback)
 
     def called_with(self, arguments: Callable[[], Mapping[str, Any] | str]) -> None:
         keep_content(
@@ -333,11 +376,11 @@ NO_SPAN_OF_A_MODEL_CALL: AbstractContextManager[ModelCallSpan] = nullcontext(NO_
 NO_SPAN_OF_A_TOOL_CALL: AbstractContextManager[ToolCallSpan] = nullcontext(NO_TOOL_CALL)
 
 
-@contextmanager
 def tool_call_span(
     name: str, registered: Container[str], call_id: str | None, *, parent: Context | None = None
-) -> Generator[ToolCallSpan]:
-    """The span of one tool call. Without `ended`, it was cancelled or raised."""
+) -> "LiveToolCall":
+    """The span of one tool call, to be entered at once. Without `ended`, it was cancelled or
+    raised."""
     run = _current_run.get()
     label = gate.tool_name(name, registered)
     attributes = {
@@ -348,14 +391,7 @@ def tool_call_span(
         names.AGENT_NAME: None if run is None else run.agent,
     }
     title = f"{names.EXECUTE_TOOL} {label}"
-    with opened(title, SpanKind.INTERNAL, attributes, parent=parent) as span:
-        try:
-            keeps = run is not None and run.keeps_content and span.is_recording()
-            yield _LiveToolCall(span, keeps)
-        except BaseException as error:
-            cut = isinstance(error, asyncio.CancelledError)
-            span.set_attribute(names.OUTCOME, names.CANCELLED if cut else names.FAILED)
-            raise
+    return LiveToolCall(opened(title, SpanKind.INTERNAL, attributes, parent=parent), run)
 
 
 def _keep_asked(
