@@ -1,13 +1,9 @@
 """The worker's metrics as a collector gets them."""
 
-import gzip
-import http.server
 import importlib.util
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -77,35 +73,6 @@ def test_a_provider_of_the_process_is_used_as_it_is() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-
-
-class _Collector(http.server.BaseHTTPRequestHandler):
-    taken: list[tuple[str, bytes]]
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        if self.headers.get("content-encoding") == "gzip":
-            body = gzip.decompress(body)
-        type(self).taken.append((self.path, body))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        return
-
-
-@pytest.fixture
-def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    class Handler(_Collector):
-        taken: list[tuple[str, bytes]] = []  # noqa: RUF012
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", Handler.taken
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 @pytest.mark.skipif(

@@ -66,8 +66,8 @@ def kept() -> Kept:
     return Kept()
 
 
-def exported(kept: Kept, read: list[Instrument]) -> dict[str, Any]:
-    SeriesExport(kept, read, Resource({"service.name": "w"})).end()
+def exported(kept: Kept, read: list[Instrument], *, interval: str = "") -> dict[str, Any]:
+    SeriesExport(kept, read, Resource({"service.name": "w"}), interval=interval).end()
     assert kept.closed
     return kept.exports[-1]
 
@@ -120,12 +120,10 @@ def test_workers_of_one_process_add_up(read: list[Instrument], kept: Kept) -> No
 
 @pytest.mark.parametrize("preference", ["delta", "DELTA", "lowmemory"])
 def test_differences_are_of_the_export_before(
-    monkeypatch: pytest.MonkeyPatch, read: list[Instrument], kept: Kept, preference: str
+    read: list[Instrument], kept: Kept, preference: str
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", preference)
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
     metrics = Metrics(["support"])
-    export = SeriesExport(kept, read, Resource({}))
+    export = SeriesExport(kept, read, Resource({}), interval="3600000", temporality=preference)
     fill(metrics)
     export.now()
     metrics.run_started("support", queue_wait_s=1.0)
@@ -149,15 +147,11 @@ def test_differences_are_of_the_export_before(
 
 
 async def test_an_exporter_that_raises_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-    read: list[Instrument],
-    kept: Kept,
-    caplog: pytest.LogCaptureFixture,
+    read: list[Instrument], kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "10")
     fill(Metrics(["support"]))
     kept.raises = RuntimeError("the address of somebody")
-    export = SeriesExport(kept, read, Resource({}))
+    export = SeriesExport(kept, read, Resource({}), interval="10")
     await eventually(lambda: len(kept.exports) > 2, what="further exports")
     export.end()
 
@@ -168,16 +162,11 @@ async def test_an_exporter_that_raises_is_asked_again(
 
 @pytest.mark.parametrize("interval", ["often", "0", "-5", "nan", "1e300"])
 def test_an_interval_that_is_none_is_not_taken(
-    monkeypatch: pytest.MonkeyPatch,
-    read: list[Instrument],
-    kept: Kept,
-    caplog: pytest.LogCaptureFixture,
-    interval: str,
+    read: list[Instrument], kept: Kept, caplog: pytest.LogCaptureFixture, interval: str
 ) -> None:
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", interval)
     fill(Metrics(["support"]))
     with caplog.at_level(logging.WARNING):
-        assert exported(kept, read)
+        assert exported(kept, read, interval=interval)
     assert len(kept.exports) == 1
     [said] = caplog.messages
     assert said.startswith("OTEL_METRIC_EXPORT_INTERVAL is no number of milliseconds above 0")

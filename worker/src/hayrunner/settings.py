@@ -112,6 +112,10 @@ class Settings(BaseSettings):
     otel_metrics_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
     otel_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_ENDPOINT")
     otel_traces_endpoint: str = _from_variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    otel_spans_at_once: str = _from_variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")
+    otel_spans_waiting: str = _from_variable("OTEL_BSP_MAX_QUEUE_SIZE")
+    otel_metric_interval: str = _from_variable("OTEL_METRIC_EXPORT_INTERVAL")
+    otel_temporality: str = _from_variable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE")
     log_format: Literal["json", "console"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_trusted: str = ""

@@ -16,10 +16,15 @@ __all__ = ["export_metrics"]
 
 
 def export_metrics(
-    kind: Literal["otlp", "console"], resource: "Resource | None" = None
+    kind: Literal["otlp", "console"],
+    resource: "Resource | None" = None,
+    *,
+    interval: str = "",
+    temporality: str = "",
 ) -> Callable[[], None]:
-    """Export what `Metrics` that are made from now on record, every minute unless
-    `OTEL_METRIC_EXPORT_INTERVAL` says otherwise. The result sends what is left and ends it.
+    """Export what `Metrics` that are made from now on record. The result sends what is left and
+    ends it. `interval` and `temporality` are what `OTEL_METRIC_EXPORT_INTERVAL` and
+    `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` say; see `SeriesExport`.
 
     So is whatever else of this process records metrics with OpenTelemetry, such as an author's
     tools. A meter provider that the process has already is used as it is, and not ended.
@@ -36,7 +41,13 @@ def export_metrics(
     if isinstance(metrics.get_meter_provider(), MeterProvider):
         return lambda: None
     resource = resource or Resource.create({})
-    export = SeriesExport(_exporter(kind), read_for_export(), resource)
+    export = SeriesExport(
+        _exporter(kind),
+        read_for_export(),
+        resource,
+        interval=interval,
+        temporality=temporality,
+    )
     reader = PeriodicExportingMetricReader(_exporter(kind))
     # Its own hook at the end of the process has no limit.
     provider = MeterProvider([reader], resource, shutdown_on_exit=False)

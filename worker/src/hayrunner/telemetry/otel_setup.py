@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 SERVICE_NAME = "hayrunner"
 END_LIMIT_S = 5.0
 """What the end of a process may wait for a collector that does not answer."""
+SPANS_AT_ONCE = 128
+"""What is put together and sent at once. The SDK's 512 are 2 MB with content, over which the event
+loop stood still for up to 15 ms."""
 
 _NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
@@ -59,7 +62,9 @@ def set_up_export(settings: Settings) -> Export | None:
         return existing
     if _missing_packages("traces"):
         return None
-    return _new_export(settings.traces)
+    # The SDK's own number where the operator has said something of it.
+    said = settings.otel_spans_at_once or settings.otel_spans_waiting
+    return _new_export(settings.traces, None if said else SPANS_AT_ONCE)
 
 
 def _of_the_process() -> Export | None:
@@ -84,7 +89,12 @@ def exported_metrics(settings: Settings) -> Generator[None]:
         return
     from hayrunner.telemetry.metrics_export import export_metrics
 
-    end = export_metrics(settings.metrics, _resource())
+    end = export_metrics(
+        settings.metrics,
+        _resource(),
+        interval=settings.otel_metric_interval,
+        temporality=settings.otel_temporality,
+    )
     try:
         yield
     finally:
@@ -103,7 +113,7 @@ def _missing_packages(what: str) -> bool:
     return bool(missing)
 
 
-def _new_export(kind: str) -> Export:
+def _new_export(kind: str, spans_at_once: int | None) -> Export:
     from opentelemetry.sdk.trace import TracerProvider as SdkProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
@@ -117,7 +127,8 @@ def _new_export(kind: str) -> Export:
         from hayrunner.telemetry.paced_export import PacedSpanExporter
 
         exporter = PacedSpanExporter(OTLPSpanExporter())
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    processor = BatchSpanProcessor(exporter, max_export_batch_size=spans_at_once)
+    provider.add_span_processor(processor)
     trace.set_tracer_provider(provider)
     return Export(provider=provider, end=lambda: _end(provider.shutdown))
 

@@ -7,7 +7,6 @@ already: they are read once per export, in a thread of its own.
 
 import itertools
 import logging
-import os
 import threading
 import time
 from collections import defaultdict
@@ -38,7 +37,6 @@ __all__ = ["SeriesExport"]
 logger = logging.getLogger(__name__)
 
 _SCOPE = InstrumentationScope("hayrunner")
-_PREFERENCE = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
 _INTERVAL_MS = 60_000.0
 
@@ -64,22 +62,28 @@ class _Point:
 
 
 class SeriesExport:
-    """Exports `instruments`, a list that may grow, every `OTEL_METRIC_EXPORT_INTERVAL` ms (60,000)
-    and once more at the end.
+    """Exports `instruments`, a list that may grow, every `interval` ms (60,000) and once more at
+    the end.
 
-    Sums and histograms are cumulative, or the difference to the export before where
-    `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` is `delta` or `lowmemory`. There are no
-    exemplars, no `min` and no `max`: a series knows none.
+    Sums and histograms are cumulative, or the difference to the export before where `temporality`
+    is `delta` or `lowmemory`. There are no exemplars, no `min` and no `max`: a series knows none.
     """
 
     def __init__(
-        self, exporter: MetricExporter, instruments: Sequence[Instrument], resource: Resource
+        self,
+        exporter: MetricExporter,
+        instruments: Sequence[Instrument],
+        resource: Resource,
+        *,
+        interval: str = "",
+        temporality: str = "",
     ) -> None:
         self._exporter = exporter
         self._instruments = instruments
         self._resource = resource
         self._since = time.time_ns()
-        self._differences = os.environ.get(_PREFERENCE, "").lower() in ("delta", "lowmemory")
+        self._differences = temporality.strip().lower() in ("delta", "lowmemory")
+        self._interval_s = _interval_s(interval)
         self._earlier: Mapping[str, Mapping[_Labels, _Point]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="metrics export", daemon=True)
@@ -92,8 +96,7 @@ class SeriesExport:
         self._exporter.shutdown()
 
     def _go_on(self) -> None:
-        interval_s = _interval_s()
-        while not self._over.wait(interval_s):
+        while not self._over.wait(self._interval_s):
             self.now()
         self.now()
 
@@ -181,10 +184,10 @@ class SeriesExport:
         ]
 
 
-def _interval_s() -> float:
+def _interval_s(interval: str) -> float:
     """As the SDK reads it: what is no number above 0 is not taken."""
     try:
-        given = float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or _INTERVAL_MS)
+        given = float(interval or _INTERVAL_MS)
     except ValueError:
         given = 0.0
     if not 0 < given < threading.TIMEOUT_MAX * 1000:
