@@ -141,6 +141,8 @@ def test_differences_are_of_the_export_before(
         gauge = found["hayrunner.runs.active"].data
         assert gauge.aggregation_temporality is CUMULATIVE
         assert [point.value for point in gauge.data_points] == [active]
+    now = [found["hayrunner.runs.active"].data.data_points[0] for found in (first, second)]
+    assert now[0].start_time_unix_nano == now[1].start_time_unix_nano
     ends = [found["hayrunner.queue.wait"].data.data_points[0] for found in (first, second)]
     assert ends[0].time_unix_nano == ends[1].start_time_unix_nano
     assert ends[1].sum == pytest.approx(1.0)

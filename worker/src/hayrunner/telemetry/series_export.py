@@ -81,7 +81,7 @@ class SeriesExport:
         self._exporter = exporter
         self._instruments = instruments
         self._resource = resource
-        self._since = time.time_ns()
+        self._begun = self._since = time.time_ns()
         self._differences = temporality.strip().lower() in ("delta", "lowmemory")
         self._interval_s = _interval_s(interval)
         self._earlier: Mapping[str, Mapping[_Labels, _Point]] = {}
@@ -140,48 +140,51 @@ class SeriesExport:
                 for labels, point in points.items()
             }
         temporality = AggregationTemporality.DELTA if differs else AggregationTemporality.CUMULATIVE
+        times = self._since if differs else self._begun, now
         data: Any
         if definition.kind == "histogram":
-            data = Histogram(self._histogram(definition, points, now), temporality)
+            data = Histogram(_histogram(definition, points, *times), temporality)
         else:
-            numbers = self._numbers(definition, points, now)
+            numbers = _numbers(definition, points, *times)
             data = Sum(numbers, temporality, is_monotonic=definition.kind == "counter")
         return Metric(
             name=definition.name, description=definition.what, unit=definition.unit, data=data
         )
 
-    def _numbers(
-        self, definition: Definition, points: Mapping[_Labels, _Point], now: int
-    ) -> list[NumberDataPoint]:
-        return [
-            NumberDataPoint(
-                attributes=_attributes(definition, labels),
-                start_time_unix_nano=self._since,
-                time_unix_nano=now,
-                # Whole, all of them.
-                value=round(point.value),
-            )
-            for labels, point in points.items()
-        ]
 
-    def _histogram(
-        self, definition: Definition, points: Mapping[_Labels, _Point], now: int
-    ) -> list[HistogramDataPoint]:
-        unknown = cast("float", None)  # left out on the wire, which has it as optional
-        return [
-            HistogramDataPoint(
-                attributes=_attributes(definition, labels),
-                start_time_unix_nano=self._since,
-                time_unix_nano=now,
-                count=sum(point.counts),
-                sum=point.value,
-                bucket_counts=point.counts,
-                explicit_bounds=definition.buckets,
-                min=unknown,
-                max=unknown,
-            )
-            for labels, point in points.items()
-        ]
+def _numbers(
+    definition: Definition, points: Mapping[_Labels, _Point], since: int, now: int
+) -> list[NumberDataPoint]:
+    return [
+        NumberDataPoint(
+            attributes=_attributes(definition, labels),
+            start_time_unix_nano=since,
+            time_unix_nano=now,
+            # Whole, all of them.
+            value=round(point.value),
+        )
+        for labels, point in points.items()
+    ]
+
+
+def _histogram(
+    definition: Definition, points: Mapping[_Labels, _Point], since: int, now: int
+) -> list[HistogramDataPoint]:
+    unknown = cast("float", None)  # left out on the wire, which has it as optional
+    return [
+        HistogramDataPoint(
+            attributes=_attributes(definition, labels),
+            start_time_unix_nano=since,
+            time_unix_nano=now,
+            count=sum(point.counts),
+            sum=point.value,
+            bucket_counts=point.counts,
+            explicit_bounds=definition.buckets,
+            min=unknown,
+            max=unknown,
+        )
+        for labels, point in points.items()
+    ]
 
 
 def _interval_s(interval: str) -> float:
