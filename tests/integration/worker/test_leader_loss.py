@@ -65,7 +65,7 @@ async def configs(js: JetStreamContext) -> dict[str, Any]:
 async def test_copies_are_added_and_taken_away(cluster: Cluster, js: JetStreamContext) -> None:
     await provision(js, Settings(), ["support"])
 
-    async def stored() -> bool:
+    async def is_stored() -> bool:
         # The server that is asked may not have heard yet who takes this subject.
         try:
             await js.publish("agents.default.support.requests", b"kept")
@@ -73,7 +73,7 @@ async def test_copies_are_added_and_taken_away(cluster: Cluster, js: JetStreamCo
             return False
         return True
 
-    await eventually(stored, 20, what="a stored request")
+    await eventually(is_stored, 20, what="a stored request")
 
     for replicas in (3, 1):
         settings = Settings(replicas=replicas)
