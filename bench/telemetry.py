@@ -175,14 +175,19 @@ def _p99(row: TelemetryRow) -> float:
 
 
 def ratios(rows: Sequence[TelemetryRow], load: str, telemetry: str, value: Value) -> list[float]:
-    """To "off", of the same round."""
+    """To what "off" has in the same round, the mean of its two."""
     of = {(row.telemetry, row.round): value(row) for row in rows if row.load == load}
-    return [found / of[_OFF, number] for (name, number), found in of.items() if name == telemetry]
+    return [
+        found / statistics.mean((of[_OFF, number], of[_AGAIN, number]))
+        for (name, number), found in of.items()
+        if name == telemetry
+    ]
 
 
 def noise(rows: Sequence[TelemetryRow], load: str, value: Value) -> float:
-    """How far "off" lies from itself at most, as a share."""
-    return max((abs(one - 1) for one in ratios(rows, load, _AGAIN, value)), default=0.0)
+    """How far the two "off" of a round lie apart at most, as a share of their mean."""
+    pairs = zip(ratios(rows, load, _OFF, value), ratios(rows, load, _AGAIN, value), strict=True)
+    return max((abs(one - other) for one, other in pairs), default=0.0)
 
 
 def goals(rows: Sequence[TelemetryRow]) -> list[Goal]:

@@ -1,5 +1,6 @@
 """The private names of Haystack that are used: a new version that changes one fails here."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools import create_tool_from_function
+from jinja2 import Environment
 
 from hayrunner.adapters import haystack_internals as internals
 from hayrunner.adapters.loop import LoopAgent, loop_agent
@@ -36,7 +38,12 @@ CALLS: list[tuple[Callable[..., Any], tuple[str, ...], dict[str, str]]] = [
     (internals.serialize_value, ("payload",), {}),
     (internals.deserialize_value, ("serialized",), {}),
 ]
-OURS = {internals.mandatory_inputs, internals.content_parts, internals.uses_state}
+OURS = {
+    internals.mandatory_inputs,
+    internals.content_parts,
+    internals.keep_templates,
+    internals.uses_state,
+}
 
 
 def test_every_name_that_is_exported_is_checked_here() -> None:
@@ -132,3 +139,32 @@ def test_a_tool_that_reads_or_writes_state_is_told_from_one_that_does_not() -> N
 
 def test_the_installed_version_is_the_minor_version_that_was_read() -> None:
     assert version("haystack-ai").startswith("3.4.")
+
+
+async def test_prompts_are_compiled_once_and_filled_in_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+    plain = Environment.from_string
+
+    def from_string(self: Environment, source: Any, *rest: Any, **more: Any) -> Any:
+        compiled.append(source)
+        return plain(self, source, *rest, **more)
+
+    monkeypatch.setattr(Environment, "from_string", from_string)
+    agent = HaystackAgent(
+        chat_generator=MockChatGenerator("hello"),
+        system_prompt="You are {{ who }}.",
+        user_prompt='{% message role="user" %}{{ asked }}, at {{ when }}{% endmessage %}',
+        required_variables=[],
+    )
+    internals.keep_templates(agent)
+    internals.keep_templates(agent)
+    compiled.clear()
+    for one in (agent, agent, copy.deepcopy(agent)):
+        for number in range(3):
+            found = await one.run_async([], who=f"w{number}", asked=f"a{number}", when="noon")
+            system, user = found["messages"][:2]
+            assert (system.text, user.text) == (f"You are w{number}.", f"a{number}, at noon")
+
+    assert len(compiled) == len(set(compiled)) == 2

@@ -64,6 +64,7 @@ def loop_agent(agent: HaystackAgent) -> "LoopAgent":
     loop.own_max_turns = agent.max_agent_steps
     loop.max_agent_steps = _NO_LIMIT
     loop.streaming_callback = None
+    internals.keep_templates(loop)
     return loop
 
 
