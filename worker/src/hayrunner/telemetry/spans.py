@@ -200,8 +200,6 @@ class ModelCallSpan:
 class _LiveCall(ModelCallSpan):
     """The span is open from the making of this to the end of the block that it is entered for."""
 
-    __slots__ = ("_forms", "_keeps", "_named", "_opened", "_span", "_started", "_streams", "_token")
-
     _token: Token["_LiveCall | None"]
 
     def __init__(self, opened: OpenedSpan, run: _LiveRun | None, *, named: bool) -> None:
@@ -329,8 +327,6 @@ class ToolCallSpan:
 
 class LiveToolCall(ToolCallSpan):
     """As `_LiveCall`."""
-
-    __slots__ = ("_keeps", "_opened", "_span")
 
     def __init__(self, opened: OpenedSpan, run: _LiveRun | None) -> None:
         self._opened = opened
