@@ -19,7 +19,7 @@ from opentelemetry import baggage, context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.sweep.agents import agents_over, moving_agent
@@ -38,6 +38,7 @@ from hayrunner.serving.stored import messages_of
 from hayrunner.serving.sweeper import Sweeper
 from hayrunner.settings import Settings
 from hayrunner.telemetry.gate import ContentPolicy
+from hayrunner.telemetry.noting_provider import NotingProvider
 from hayrunner.telemetry.tracer import start_tracing, stop_tracing
 from hayrunner.testing.provider import ScriptedProvider
 from hayrunner_contracts.client import RunClient
@@ -57,8 +58,9 @@ class Stage:
     def __init__(self, captured: Captured, policy: ContentPolicy) -> None:
         self.captured = captured
         self.exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(resource=Resource({"service.name": "hayrunner"}))
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.provider = NotingProvider(
+            Resource({"service.name": "hayrunner"}), self.exporter, SimpleSpanProcessor
+        )
         self.reader = InMemoryMetricReader()
         self.meters = MeterProvider([self.reader])
         self.policy = policy

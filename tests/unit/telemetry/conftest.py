@@ -15,10 +15,10 @@ from hayrunner.telemetry.tracer import stop_tracing
 __all__ = ["provide"]
 
 
-@pytest.fixture
-def traces() -> Iterator[Traces]:
+@pytest.fixture(params=[True, False], ids=["own SDK", "SDK of the process"])
+def traces(request: pytest.FixtureRequest) -> Iterator[Traces]:
     """Tracing, on until the test ends; `traces.start(policy)` with another policy."""
-    caught = Traces()
+    caught = Traces(noted=request.param)
     caught.start()
     yield caught
     stop_tracing()

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import (
     BatchSpanProcessor,
@@ -13,9 +14,14 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hayrunner.telemetry import paced_export
+from hayrunner.telemetry.noted_spans import SpanMaker
 from hayrunner.telemetry.paced_export import PacedSpanExporter
 
 SPANS = 100
+
+
+def paced(exporter: SpanExporter) -> PacedSpanExporter:
+    return PacedSpanExporter(exporter, SpanMaker(Resource({})))
 
 
 def ended(processor: SimpleSpanProcessor | BatchSpanProcessor, count: int = SPANS) -> None:
@@ -37,14 +43,14 @@ def spans(count: int = SPANS) -> list[ReadableSpan]:
 def test_all_of_them_are_given_in_their_order(count: int) -> None:
     memory, given = InMemorySpanExporter(), spans(count)
 
-    assert PacedSpanExporter(memory).export(given) is SpanExportResult.SUCCESS
+    assert paced(memory).export(given) is SpanExportResult.SUCCESS
     assert list(memory.get_finished_spans()) == given
 
 
 def test_there_is_a_pause_after_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
     monkeypatch.setattr(paced_export.time, "sleep", paused.append)
-    PacedSpanExporter(InMemorySpanExporter()).export(spans())
+    paced(InMemorySpanExporter()).export(spans())
     assert paused == [0.002] * (SPANS // 8)
 
 
@@ -55,11 +61,11 @@ def test_an_exporter_that_looks_twice_or_anywhere_sees_the_same() -> None:
         def export(self, spans: "paced_export.Sequence[ReadableSpan]") -> SpanExportResult:
             assert len(spans) == SPANS
             assert spans[0] is given[0]
-            assert spans[-2:] == given[-2:]
+            assert [*spans[-2:]] == given[-2:]
             assert [*spans] == [*spans] == given
             return SpanExportResult.FAILURE
 
-    assert PacedSpanExporter(Looking()).export(given) is SpanExportResult.FAILURE
+    assert paced(Looking()).export(given) is SpanExportResult.FAILURE
 
 
 def test_the_end_closes_what_exports() -> None:
@@ -70,10 +76,10 @@ def test_the_end_closes_what_exports() -> None:
             self.closed.set()
 
     memory = Closing()
-    ended(BatchSpanProcessor(PacedSpanExporter(memory)))
+    ended(BatchSpanProcessor(paced(memory)))
     assert memory.closed.is_set()
     assert len(memory.get_finished_spans()) == SPANS
-    assert PacedSpanExporter(memory).force_flush()
+    assert paced(memory).force_flush()
 
 
 def test_otlp_encodes_them_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,5 +104,5 @@ def test_otlp_encodes_them_one_after_another(monkeypatch: pytest.MonkeyPatch) ->
             encoder.encode_spans(spans)
             return SpanExportResult.SUCCESS
 
-    PacedSpanExporter(Encoding()).export(given)
+    paced(Encoding()).export(given)
     assert at_pauses == list(range(8, SPANS + 1, 8))

@@ -10,18 +10,24 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hayrunner.telemetry.gate import ContentPolicy
+from hayrunner.telemetry.noting_provider import NotingProvider
 from hayrunner.telemetry.tracer import start_tracing
 
 __all__ = ["Traces", "attributes", "decoded", "parent_of", "said_nothing_of_errors"]
 
 
 class Traces:
-    """Everything that was exported, in the order it ended."""
+    """Everything that was exported, in the order it ended. `noted` is how a worker exports that
+    sets it up itself; otherwise spans go to an SDK that was there before."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, noted: bool = True) -> None:
         self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(resource=Resource({"service.name": "hayrunner"}))
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        resource = Resource({"service.name": "hayrunner"})
+        if noted:
+            self.provider = NotingProvider(resource, self._exporter, SimpleSpanProcessor)
+        else:
+            self.provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+            self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     def start(self, policy: ContentPolicy | None = None) -> None:
         start_tracing(self.provider, policy)

@@ -6,7 +6,6 @@ somebody else enabled; the worker's is not given those of the loop, which it wou
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import Any
 
 from haystack import tracing
@@ -113,47 +112,26 @@ def model_span(
     """The span of one model call, one for each that is made, whatever becomes of it."""
     if not is_on():
         return spans.NO_SPAN_OF_A_MODEL_CALL
-    return _LiveModelSpan(run, generator, inputs)
+    run.first_chunk_at = None
+    call = spans.chat_span(
+        generator_class=type(generator).__name__,
+        model=getattr(generator, "model", None),
+        step=run.normalizer.step,
+        cut=lambda call: _note_cut(call, run),
+    )
+    call.asked(lambda: run.to_wire(inputs["messages"]), lambda: _definitions(inputs.get("tools")))
+    return call
 
 
-class _LiveModelSpan:
-    """Tells the span of a model call what was asked, and of a call that failed, was stopped or was
-    cut, what there is of the reply."""
-
-    __slots__ = ("_asked", "_call", "_opened", "_run")
-
-    _call: ModelCallSpan
-
-    def __init__(self, run: RunContext, generator: Any, inputs: Mapping[str, Any]) -> None:
-        kind, model = type(generator).__name__, getattr(generator, "model", None)
-        run.first_chunk_at = None
-        self._run, self._asked = run, inputs
-        self._opened = spans.chat_span(generator_class=kind, model=model, step=run.normalizer.step)
-
-    def __enter__(self) -> ModelCallSpan:
-        run, asked = self._run, self._asked
-        self._call = call = self._opened.__enter__()
-        call.asked(lambda: run.to_wire(asked["messages"]), lambda: _definitions(asked.get("tools")))
-        return call
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        run = self._run
-        try:
-            if error is not None:
-                self._call.replied(
-                    lambda: _partial(run),
-                    model=None,
-                    finish_reason=None,
-                    usage=run.normalizer.told_usage,
-                    first_chunk_at=run.first_chunk_at,
-                )
-        finally:
-            self._opened.__exit__(kind, error, traceback)
+def _note_cut(call: ModelCallSpan, run: RunContext) -> None:
+    """What there is of the reply of a call that failed, was stopped or was cut."""
+    call.replied(
+        lambda: _partial(run),
+        model=None,
+        finish_reason=None,
+        usage=run.normalizer.told_usage,
+        first_chunk_at=run.first_chunk_at,
+    )
 
 
 def note_reply(call: ModelCallSpan, run: RunContext, reply: ChatMessage) -> None:

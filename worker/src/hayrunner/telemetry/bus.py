@@ -97,7 +97,8 @@ def _live_attempt_span(
     gone: type[BaseException] | tuple[type[BaseException], ...],
 ) -> Generator[None]:
     lost: BaseException | None = None
-    with tracing.opened(name, SpanKind.CONSUMER, attributes, parent=parent, links=links) as span:
+    span = tracing.begun(name, SpanKind.CONSUMER, attributes, parent=parent, links=links)
+    with tracing.OpenedSpan(span):
         token = _current_attempt.set(_Attempt(span))
         try:
             yield

@@ -23,6 +23,7 @@ from hayrunner.telemetry.gate import ContentPolicy
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 __all__ = ["Export", "content_policy", "exported_metrics", "set_up_export"]
 
@@ -114,23 +115,28 @@ def _missing_packages(what: str) -> bool:
 
 
 def _new_export(kind: str, spans_at_once: int | None) -> Export:
-    from opentelemetry.sdk.trace import TracerProvider as SdkProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-    # Its own hook at the end of the process has no limit.
-    provider = SdkProvider(resource=_resource(), shutdown_on_exit=False)
-    if kind == "console":
-        exporter = ConsoleSpanExporter()
-    else:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from hayrunner.telemetry.noting_provider import NotingProvider
 
-        from hayrunner.telemetry.paced_export import PacedSpanExporter
-
-        exporter = PacedSpanExporter(OTLPSpanExporter())
-    processor = BatchSpanProcessor(exporter, max_export_batch_size=spans_at_once)
-    provider.add_span_processor(processor)
+    # The hooks of the SDK at the end of a process, which it does not set here, have no limit.
+    provider = NotingProvider(
+        _resource(),
+        ConsoleSpanExporter() if kind == "console" else _otlp_exporter(),
+        lambda exporter: BatchSpanProcessor(exporter, max_export_batch_size=spans_at_once),
+    )
     trace.set_tracer_provider(provider)
     return Export(provider=provider, end=lambda: _end(provider.shutdown))
+
+
+def _otlp_exporter() -> "SpanExporter":
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
+
+    from hayrunner.telemetry.span_encoding import encoding_notes
+
+    # There is no other way to tell the exporter how to encode; it has all the rest.
+    trace_exporter.encode_spans = encoding_notes(trace_exporter.encode_spans)
+    return trace_exporter.OTLPSpanExporter()
 
 
 def _resource() -> "Resource":

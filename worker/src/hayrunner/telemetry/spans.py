@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Mapping, S
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
@@ -25,11 +25,11 @@ from hayrunner.telemetry.content import (
 )
 from hayrunner.telemetry.tracing import (
     OpenedSpan,
+    begun,
     failed,
     is_on,
     keep_content,
     keeps_content,
-    opened,
     set_known,
 )
 from hayrunner_contracts.events import Usage
@@ -149,7 +149,8 @@ def agent_span(
     }
     outer = _current_run.get()
     keeps = keeps_content(recorded, None if outer is None else outer.keeps_content)
-    with opened(f"{names.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, attributes) as span:
+    span = begun(f"{names.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, attributes)
+    with OpenedSpan(span):
         run = _LiveRun(
             span,
             agent=agent,
@@ -197,24 +198,31 @@ class ModelCallSpan:
         is of `time.perf_counter`; None also where `noting_first` sees to it."""
 
 
-class _LiveCall(ModelCallSpan):
-    """The span is open from the making of this to the end of the block that it is entered for."""
+class _LiveCall(OpenedSpan, ModelCallSpan):
+    """The span is open from the making of this to the end of the block that it is entered for.
+    `cut` is called with this where the block raises."""
 
-    _token: Token["_LiveCall | None"]
+    _current: Token["_LiveCall | None"]
 
-    def __init__(self, opened: OpenedSpan, run: _LiveRun | None, *, named: bool) -> None:
-        self._opened = opened
-        self._span = span = opened.span
+    def __init__(
+        self,
+        span: Span,
+        run: _LiveRun | None,
+        *,
+        named: bool,
+        cut: Callable[[ModelCallSpan], None] | None,
+    ) -> None:
+        super().__init__(span)
         self._keeps = run is not None and run.keeps_content and span.is_recording()
         self._forms = run.forms if run is not None else MessageForms()
         self._named = named
+        self._cut = cut
         self._started = time.perf_counter()
         self._streams = False
 
-    def __enter__(self) -> ModelCallSpan:
-        self._opened.__enter__()
-        self._token = _current_call.set(self)
-        return self
+    def __enter__(self) -> Self:
+        self._current = _current_call.set(self)
+        return super().__enter__()
 
     def __exit__(
         self,
@@ -222,21 +230,26 @@ class _LiveCall(ModelCallSpan):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _current_call.reset(self._token)
-        self._opened.__exit__(kind, error, traceback)
+        _current_call.reset(self._current)
+        super().__exit__(kind, error, traceback)
+
+    def _raised(self, error: BaseException) -> None:
+        super()._raised(error)
+        if self._cut is not None:
+            self._cut(self)
 
     def chunk_came(self) -> None:
         """A chunk, now: the first one counts."""
         if not self._streams:
             self._streams = True
-            self._span.set_attributes(_first_chunk(time.perf_counter() - self._started))
+            self.span.set_attributes(_first_chunk(time.perf_counter() - self._started))
 
     def asked(
         self,
         messages: Callable[[], Sequence[ChatMessage]],
         tools: Callable[[], Iterable[Mapping[str, Any]]],
     ) -> None:
-        _keep_asked(self._span, self._keeps, self._forms, messages)
+        _keep_asked(self.span, self._keeps, self._forms, messages)
         self._keep(names.TOOL_DEFINITIONS, lambda: self._forms.definitions_json(tools()))
 
     def replied(
@@ -255,17 +268,17 @@ class _LiveCall(ModelCallSpan):
         if name is not None:
             told[names.RESPONSE_MODEL] = name
             if not self._named:
-                self._span.update_name(f"{names.CHAT} {name}")
+                self.span.update_name(f"{names.CHAT} {name}")
         reason = "error" if finish_reason is None else gate.finish_reason(finish_reason)
         if finish_reason is not None:
             told[names.RESPONSE_FINISH_REASONS] = [reason]
         if usage is not None:
             told |= _usage_attributes(usage)
-        self._span.set_attributes(told)
+        self.span.set_attributes(told)
         self._keep(names.OUTPUT_MESSAGES, lambda: self._forms.output_json(reply(), reason))
 
     def _keep(self, name: str, content: Callable[[], str | None]) -> None:
-        keep_content(self._span, name, self._keeps, content)
+        keep_content(self.span, name, self._keeps, content)
 
 
 NO_MODEL_CALL = ModelCallSpan()
@@ -274,10 +287,15 @@ _current_call: ContextVar[_LiveCall | None] = ContextVar("hayrunner_model_call",
 
 
 def chat_span(
-    *, generator_class: str, model: Any, step: int | None = None, parent: Context | None = None
-) -> AbstractContextManager[ModelCallSpan]:
+    *,
+    generator_class: str,
+    model: Any,
+    step: int | None = None,
+    parent: Context | None = None,
+    cut: Callable[[ModelCallSpan], None] | None = None,
+) -> "_LiveCall":
     """The span of one model call, to be entered at once. `model` is the one that is asked for,
-    None where that is not known before it answers."""
+    None where that is not known before it answers. `cut` is told of a call that raises."""
     run = _current_run.get()
     name = gate.plain_name(model)
     attributes = {
@@ -289,8 +307,8 @@ def chat_span(
         names.STEP: step,
     }
     title = names.CHAT if name is None else f"{names.CHAT} {name}"
-    span = opened(title, SpanKind.CLIENT, attributes, parent=parent)
-    return _LiveCall(span, run, named=name is not None)
+    span = begun(title, SpanKind.CLIENT, attributes, parent=parent)
+    return _LiveCall(span, run, named=name is not None, cut=cut)
 
 
 def noting_first(feed: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -325,32 +343,21 @@ class ToolCallSpan:
         """How it went, and what the model is told."""
 
 
-class LiveToolCall(ToolCallSpan):
+class _LiveToolCall(OpenedSpan, ToolCallSpan):
     """As `_LiveCall`."""
 
-    def __init__(self, opened: OpenedSpan, run: _LiveRun | None) -> None:
-        self._opened = opened
-        self._span = span = opened.span
+    def __init__(self, span: Span, run: _LiveRun | None) -> None:
+        super().__init__(span)
         self._keeps = run is not None and run.keeps_content and span.is_recording()
 
-    def __enter__(self) -> ToolCallSpan:
-        self._opened.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            cut = isinstance(error, asyncio.CancelledError)
-            self._span.set_attribute(names.OUTCOME, names.CANCELLED if cut else names.FAILED)
-        self._opened.__exit__(kind, error, traceback)
+    def _raised(self, error: BaseException) -> None:
+        cut = isinstance(error, asyncio.CancelledError)
+        self.span.set_attribute(names.OUTCOME, names.CANCELLED if cut else names.FAILED)
+        super()._raised(error)
 
     def called_with(self, arguments: Callable[[], Mapping[str, Any] | str]) -> None:
         keep_content(
-            self._span,
+            self.span,
             names.TOOL_CALL_ARGUMENTS,
             self._keeps,
             lambda: arguments_json(arguments()),
@@ -358,10 +365,10 @@ class LiveToolCall(ToolCallSpan):
 
     def ended(self, outcome: str, result: Callable[[], object]) -> None:
         known = outcome if outcome in names.OUTCOMES else names.OTHER
-        self._span.set_attribute(names.OUTCOME, known)
+        self.span.set_attribute(names.OUTCOME, known)
         if (code := _TOOL_ERRORS.get(outcome)) is not None:
-            failed(self._span, code)
-        keep_content(self._span, names.TOOL_CALL_RESULT, self._keeps, lambda: result_json(result()))
+            failed(self.span, code)
+        keep_content(self.span, names.TOOL_CALL_RESULT, self._keeps, lambda: result_json(result()))
 
 
 _TOOL_ERRORS = {names.FAILED: names.TOOL_ERROR, names.INVALID: "invalid_tool_call"}
@@ -374,7 +381,7 @@ NO_SPAN_OF_A_TOOL_CALL: AbstractContextManager[ToolCallSpan] = nullcontext(NO_TO
 
 def tool_call_span(
     name: str, registered: Container[str], call_id: str | None, *, parent: Context | None = None
-) -> "LiveToolCall":
+) -> "_LiveToolCall":
     """The span of one tool call, to be entered at once. Without `ended`, it was cancelled or
     raised."""
     run = _current_run.get()
@@ -387,7 +394,7 @@ def tool_call_span(
         names.AGENT_NAME: None if run is None else run.agent,
     }
     title = f"{names.EXECUTE_TOOL} {label}"
-    return LiveToolCall(opened(title, SpanKind.INTERNAL, attributes, parent=parent), run)
+    return _LiveToolCall(begun(title, SpanKind.INTERNAL, attributes, parent=parent), run)
 
 
 def _keep_asked(

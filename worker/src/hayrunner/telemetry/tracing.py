@@ -8,7 +8,7 @@ generator. No exception is recorded, and no status has a text.
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import (
@@ -28,13 +28,13 @@ from hayrunner.telemetry.gate import ContentPolicy
 
 __all__ = [
     "OpenedSpan",
+    "begun",
     "current_provider",
     "failed",
     "inherited_content",
     "is_on",
     "keep_content",
     "keeps_content",
-    "opened",
     "set_known",
     "turn_off",
     "turn_on",
@@ -97,16 +97,14 @@ class OpenedSpan:
     the other, cost more than the span.
     """
 
-    __slots__ = ("_token", "span")
-
     _token: Token[Context]
 
     def __init__(self, span: Span) -> None:
         self.span = span
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> Self:
         self._token = attach(set_span_in_context(self.span))
-        return self.span
+        return self
 
     def __exit__(
         self,
@@ -116,24 +114,27 @@ class OpenedSpan:
     ) -> None:
         try:
             if error is not None:
-                note_exception(self.span, error)
+                self._raised(error)
         finally:
             detach(self._token)
             self.span.end()
 
+    def _raised(self, error: BaseException) -> None:
+        note_exception(self.span, error)
 
-def opened(
+
+def begun(
     name: str,
     kind: SpanKind,
     attributes: Mapping[str, Any],
     *,
     parent: Context | None = None,
     links: Sequence[Link] = (),
-) -> OpenedSpan:
-    """A span that begins now, to be entered at once. `parent` None is the current context."""
+) -> Span:
+    """A span that begins now. `parent` None is the current context."""
     tracer = _switch.tracer
     assert tracer is not None  # asked by whoever calls this
-    span = tracer.start_span(
+    return tracer.start_span(
         name,
         context=parent,
         kind=kind,
@@ -142,7 +143,6 @@ def opened(
         record_exception=False,
         set_status_on_exception=False,
     )
-    return OpenedSpan(span)
 
 
 def note_exception(span: Span, error: BaseException) -> None:
