@@ -4,11 +4,11 @@
     python bench/telemetry.py --quick              two short rounds: for a look
     python bench/telemetry.py --before ../checkout a worker of other sources beside them
 
-Real processes: nats-server, one worker, the provider and the consumer of the streams, and a
-collector that throws away what it is sent. Runs are counted from their request to their stored end,
-whole, since telemetry costs by the run and not by the event. "off" is measured twice in every
-round: what lies between the two is noise, and so is what is no larger. Nothing else should be
-running.
+Real processes: for each configuration a nats-server, one worker, the provider of the streams and
+a collector that throws away what it is sent, all there at once and loaded in turns. Runs are
+counted from their request to their stored end, whole, since telemetry costs by the run and not by
+the event. "off" is measured twice in every round: what lies between the two is noise, and so is
+what is no larger. Nothing else should be running.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import msgspec
 from contenders import Target, serving
 from measuring import consumed, percentile_ms
 from plan import Plan
-from processes import child
+from processes import Usage, child
 from report import Goal, add_outputs, finish, machine, spread, told
 
 _START_S = 60.0
@@ -61,8 +61,8 @@ class Runs:
 
 
 LOADS = (
-    Runs(name="text: 200 chunks", runs=250, chunks=200, ramp_s=10.0),
-    Runs(name="tools: 5 calls, 50 chunks", runs=100, chunks=50, ramp_s=10.0, calls=5),
+    Runs(name="text: 200 chunks", runs=125, chunks=200, ramp_s=5.0),
+    Runs(name="tools: 5 calls, 50 chunks", runs=60, chunks=50, ramp_s=6.0, calls=5),
 )
 
 
@@ -106,12 +106,9 @@ async def _staged(telemetry: str, before: str | None) -> AsyncGenerator[Target, 
         yield Target(where=target.where, pids={**target.pids, "collector": collector.pid})
 
 
-async def measure(telemetry: str, load: Runs, number: int, before: str | None) -> TelemetryRow:
-    """One configuration under one load, everything started for it and ended after it."""
-    async with _staged(telemetry, before) as target:
-        # What a worker does for its first run alone is not what is looked for.
-        await consumed(target, replace(load, runs=3, chunks=10, ramp_s=0.5).plan(target))
-        found = await consumed(target, load.plan(target), linger_s=_EXPORT_S + 1.0)
+async def measure(telemetry: str, target: Target, load: Runs, number: int) -> TelemetryRow:
+    """One configuration under one load, without what it does when that is over."""
+    found = await consumed(target, load.plan(target))
     measured = found.measured
     latencies, runs = sorted(measured.latencies_us), sorted(measured.run_us)
     return TelemetryRow(
@@ -130,20 +127,50 @@ async def measure(telemetry: str, load: Runs, number: int, before: str | None) -
     )
 
 
+async def _exported(target: Target) -> float:
+    """CPU seconds of the worker after its load, until what was left is exported."""
+    before = Usage(target.pids["it"]).cpu_s
+    await asyncio.sleep(_EXPORT_S + 1.0)
+    return Usage(target.pids["it"]).cpu_s - before
+
+
 async def run(
-    loads: Sequence[Runs], names: Sequence[str], rounds: int, before: str | None
+    loads: Sequence[Runs], names: Sequence[str], starts: int, rounds: int, before: str | None
 ) -> list[TelemetryRow]:
-    """Every configuration under every load, round by round, in an order that turns with the
-    rounds: none is always the one after another."""
+    """Every configuration under every load, `rounds` times after each of `starts`. All of them are
+    there all the time and take short turns, as a machine's pace changes by a tenth within
+    a minute; they are started anew, as no two processes lie in memory alike."""
     rows: list[TelemetryRow] = []
-    for number in range(1, rounds + 1):
-        turn = (number - 1) % len(names)
-        for load in loads:
-            for name in (*names[turn:], *names[:turn]):
-                row = await measure(name, load, number, before)
-                rows.append(row)
-                print(_progress(row), file=sys.stderr, flush=True)
+    for start in range(starts):
+        async with AsyncExitStack() as stack:
+            targets = {
+                name: await stack.enter_async_context(_staged(name, before)) for name in names
+            }
+            for load in loads:
+                # What a worker does for its first runs alone is not what is looked for.
+                await _round(targets, load, 0)
+                for number in range(start * rounds + 1, (start + 1) * rounds + 1):
+                    found = await _round(targets, load, number)
+                    rows += found
+                    for row in found:
+                        print(_progress(row), file=sys.stderr, flush=True)
     return rows
+
+
+async def _round(targets: Mapping[str, Target], load: Runs, number: int) -> list[TelemetryRow]:
+    """Each of them once, in an order that turns with the rounds: none is always the one after
+    another."""
+    names, turn = list(targets), number % len(targets)
+    rows: list[TelemetryRow] = []
+    left: list[asyncio.Task[float]] = []
+    async with asyncio.TaskGroup() as exports:
+        for name in (*names[turn:], *names[:turn]):
+            rows.append(await measure(name, targets[name], load, number))
+            left.append(exports.create_task(_exported(targets[name])))
+    return [
+        msgspec.structs.replace(row, cpu_us=row.cpu_us + task.result() / max(row.events, 1) * 1e6)
+        for row, task in zip(rows, left, strict=True)
+    ]
 
 
 def _progress(row: TelemetryRow) -> str:
@@ -185,9 +212,10 @@ def ratios(rows: Sequence[TelemetryRow], load: str, telemetry: str, value: Value
 
 
 def noise(rows: Sequence[TelemetryRow], load: str, value: Value) -> float:
-    """How far the two "off" of a round lie apart at most, as a share of their mean."""
+    """How far the two "off" of a round lie apart, in half of the rounds, as a share of their
+    mean."""
     pairs = zip(ratios(rows, load, _OFF, value), ratios(rows, load, _AGAIN, value), strict=True)
-    return max((abs(one - other) for one, other in pairs), default=0.0)
+    return statistics.median([abs(one - other) for one, other in pairs] or [0.0])
 
 
 def goals(rows: Sequence[TelemetryRow]) -> list[Goal]:
@@ -247,7 +275,8 @@ def main() -> None:
         loads = [replace(load, runs=load.runs // 4, ramp_s=load.ramp_s / 4) for load in loads]
     before = str(Path(arguments.before).resolve()) if arguments.before else None
     where = machine()
-    rows = asyncio.run(run(loads, names, 2 if arguments.quick else arguments.rounds, before))
+    starts, rounds = (1, 2) if arguments.quick else (arguments.starts, arguments.rounds)
+    rows = asyncio.run(run(loads, names, starts, rounds, before))
     found = goals(rows)
     text = results(where, rows, found)
     finish(arguments, text, "telemetry", machine=where, rows=rows, goals=found)
@@ -257,7 +286,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two short rounds")
     parser.add_argument("--loads", default="text,tools")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--starts", type=int, default=3, help="how often to start everything")
+    parser.add_argument("--rounds", type=int, default=4, help="after each of them")
     parser.add_argument(
         "--before", metavar="CHECKOUT", help="sources to compare with, such as a git worktree"
     )

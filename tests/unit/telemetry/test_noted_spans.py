@@ -303,7 +303,7 @@ def test_whoever_else_looks_sees_the_sdks(noting: Exported) -> None:
     [
         ("parentbased_always_on", True),
         ("parentbased_traceidratio", True),
-        ("always_on", False),
+        ("always_on", True),
         ("traceidratio", False),
         ("parentbased_always_off", False),
     ],

@@ -8,7 +8,12 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.export import SpanExporter
-from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBasedTraceIdRatio, Sampler
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_ON,
+    DEFAULT_ON,
+    ParentBasedTraceIdRatio,
+    Sampler,
+)
 from opentelemetry.trace import Link, Span, SpanKind, Tracer, get_current_span
 
 from hayrunner.telemetry import names
@@ -100,4 +105,4 @@ class _NotingTracer(Tracer):
 def _is_settled(sampler: Sampler) -> bool:
     """Whether a sampler takes every span below one of this process that it took. Others are
     asked each time."""
-    return sampler is DEFAULT_ON or type(sampler) is ParentBasedTraceIdRatio
+    return sampler in (ALWAYS_ON, DEFAULT_ON) or type(sampler) is ParentBasedTraceIdRatio
