@@ -177,6 +177,24 @@ async def test_content_goes_over_the_wire_where_the_run_says_so(
     ]
 
 
+async def test_the_demo_is_one_trace_where_traces_are_configured(
+    run: Run, hayrunner: str, receiver: Receiver
+) -> None:
+    given = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+    shown, plain = await run(hayrunner, "demo", **given), await run(hayrunner, "demo")
+    assert (shown.code, plain.code) == (0, 0), shown
+    assert shown.out.splitlines()[1:] == plain.out.splitlines()[1:]
+
+    assert len({span.trace_id for span in receiver.spans}) == 1
+    for chat in receiver.named("chat"):
+        assert receiver.path_of(chat)[1:] == [
+            "invoke_agent shop",
+            "process agents.default.shop.requests",
+            "send agents.default.shop.requests",
+        ]
+    assert receiver.named("execute_tool")
+
+
 @pytest.mark.parametrize(
     ("variables", "imported"),
     [

@@ -72,10 +72,12 @@ class _Reader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._subscription is None or self._connection.is_closed:
+        # It refers to this: a cycle that only the garbage collector would end.
+        subscription, self._subscription = self._subscription, None
+        if subscription is None or self._connection.is_closed:
             return
         try:
-            await self._subscription.unsubscribe()
+            await subscription.unsubscribe()
         except nats.errors.Error:
             pass  # draining or closed just now: the subscription is gone either way
 

@@ -57,15 +57,15 @@ class _Reader:
 
     def __init__(self) -> None:
         self.flawed = False
-        self._decoder = JSONDecoder(
+
+    def read(self, text: str) -> Any:
+        decoder = JSONDecoder(
             object_pairs_hook=self._object,
             parse_int=self._integer,
             parse_float=self._number,
             parse_constant=self._constant,
         )
-
-    def read(self, text: str) -> Any:
-        return self._decoder.decode(text)
+        return decoder.decode(text)
 
     def _flaw(self, problem: str, name: str | None = None) -> _Flaw:
         self.flawed = True

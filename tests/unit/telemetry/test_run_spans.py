@@ -114,6 +114,17 @@ async def test_a_model_call_says_what_was_asked_and_what_came(
     assert second[names.RESPONSE_FINISH_REASONS] == ("stop",)
 
 
+async def test_a_generator_that_is_derived_from_a_known_one_has_its_provider(
+    provide: Provide, traces: Traces
+) -> None:
+    _, generator = await provide([text_turn("3")])
+    generator.__class__ = type("Mine", (type(generator),), {})
+
+    await tell(agent_over(generator))
+
+    assert attributes(traces.one("chat"))[names.PROVIDER_NAME] == "openai"
+
+
 async def test_a_tool_call_says_which_and_how_it_went(provide: Provide, traces: Traces) -> None:
     _, generator = await provide([call_turn(("add", {"a": 1, "b": 2})), text_turn("3")])
 

@@ -108,6 +108,8 @@ def test_values_that_are_equal_keep_their_types() -> None:
         (note({"a": "\ud800"}), LIMITS),
         (note({}, name="\ud800"), LIMITS),
         (note({"a": 2**63}), LIMITS),
+        (note({"": 1}), LIMITS),
+        (note({7: 1}), LIMITS),  # type: ignore[dict-item]
         (note({"a": 1, "b": 2}), SpanLimits(max_span_attributes=1)),
         (note({"a": "text"}), SpanLimits(max_span_attribute_length=3)),
         (
@@ -124,7 +126,7 @@ def test_values_that_are_equal_keep_their_types() -> None:
             LIMITS,
         ),
     ],
-    ids=["text", "name", "number", "too many", "too long", "a state"],
+    ids=["text", "name", "number", "no name", "no text", "too many", "too long", "a state"],
 )
 def test_what_is_not_plain_is_left_to_the_library(span: NotedSpan, limits: SpanLimits) -> None:
     assert encoded(span, limits) is None
@@ -199,6 +201,17 @@ def test_a_batch_without_notes_is_the_librarys() -> None:
     assert encode(others) == encoder.encode_spans(list(others))
     assert encode(list(others)) == encoder.encode_spans(list(others))
     assert encode(PacedSpans([], batch.maker)) == encoder.encode_spans([])
+
+
+def test_one_that_is_odd_does_not_take_others_with_it() -> None:
+    odd = note({"": 1, "a": 2**64, "b": "kept", "c": "\ud800"}, name="odd")
+    batch = PacedSpans([odd, note({"a": 1})], MAKER)  # type: ignore[list-item]
+    spans = {
+        span.name: {pair.key for pair in span.attributes}
+        for resource in encode(batch).resource_spans
+        for span in resource.scope_spans[0].spans
+    }
+    assert spans == {"odd": {"b"}, "chat m": {"a"}}
 
 
 def test_notes_are_encoded_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

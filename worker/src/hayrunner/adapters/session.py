@@ -61,7 +61,7 @@ class LoopSession:
 
     def __init__(self, run: RunContext, body: Body, *, writer: StreamWriter | None = None) -> None:
         self._run = run
-        self._body = body
+        self._body: Body | None = body
         self._writer = writer
         self._task: asyncio.Task[Any] | None = None
         self._stopped: tuple[StopCode, str] | None = None
@@ -77,6 +77,13 @@ class LoopSession:
 
     async def run(self) -> RunOutcome:
         """See `serving.served.RunSession`."""
+        try:
+            return await self._run_traced()
+        finally:
+            # Its context refers to the run, and the run to this.
+            self._task = None
+
+    async def _run_traced(self) -> RunOutcome:
         with run_span(self._run) as traced:
             try:
                 outcome = await self._run_and_leave()
@@ -217,7 +224,10 @@ class LoopSession:
         if self._writer is not None and run.turn is not None:
             await run.turn.take(wait=run.settings.on_busy_thread == "wait")
         await run.hooks.run_start()
-        return await self._body(run)
+        # A method of whoever has this session, mostly: kept no longer, as the two would be a cycle.
+        body, self._body = self._body, None
+        assert body is not None  # a session runs once
+        return await body(run)
 
     def _ending(self) -> "_Ending":
         task, run = self._task, self._run

@@ -18,6 +18,7 @@ from hayrunner.adapters.call_records import INVALID_ARGUMENTS
 from hayrunner.adapters.context import RunContext
 from hayrunner.adapters.outcome import RunOutcome
 from hayrunner.telemetry import names, spans
+from hayrunner.telemetry.providers import provider_of
 from hayrunner.telemetry.spans import ModelCallSpan, RunSpan, ToolCallSpan
 from hayrunner.telemetry.tracer import HaystackTracer
 from hayrunner.telemetry.tracing import is_on
@@ -114,7 +115,7 @@ def model_span(
         return spans.NO_SPAN_OF_A_MODEL_CALL
     run.first_chunk_at = None
     call = spans.chat_span(
-        generator_class=type(generator).__name__,
+        provider=provider_of(type(generator)),
         model=getattr(generator, "model", None),
         step=run.normalizer.step,
         cut=lambda call: _note_cut(call, run),

@@ -13,7 +13,9 @@ from hayrunner.demo import MODEL_NAME, Shop
 from hayrunner.embedded import EmbeddedServer
 from hayrunner.registry import Registry
 from hayrunner.serving.app import Worker
+from hayrunner.serving.process import measured, traced
 from hayrunner.settings import Settings, load_settings
+from hayrunner.telemetry.bus import request_tracing
 from hayrunner_contracts.client import RunClient
 from hayrunner_contracts.errors import ClientTimeout
 
@@ -64,10 +66,11 @@ async def _show(console: Console, *, as_json: bool) -> ExitCode:
     async with EmbeddedServer() as server:
         settings = embedded_settings(server.url, storage="memory", port=-1)
         shop = Shop()
-        async with Worker(settings, Registry([shop])):
-            if not as_json:
-                _print_opening(console, settings, shop)
-            return await _show_run(settings, console, as_json=as_json)
+        with traced(settings), measured(settings):
+            async with Worker(settings, Registry([shop])):
+                if not as_json:
+                    _print_opening(console, settings, shop)
+                return await _show_run(settings, console, as_json=as_json)
 
 
 def embedded_settings(url: str, **overrides: Any) -> Settings:
@@ -100,7 +103,8 @@ def _print_opening(console: Console, settings: Settings, shop: Shop) -> None:
 async def _show_run(settings: Settings, console: Console, *, as_json: bool) -> ExitCode:
     show = write_event if as_json else RunView(console).show
     ending = Ending()
-    async with await RunClient.connect(settings.nats_url, settings.namespace) as client:
+    connecting = RunClient.connect(settings.nats_url, settings.namespace, tracing=request_tracing())
+    async with await connecting as client:
         async for event in client.stream(Shop.name, _PROMPT):
             show(event)
             ending.note(event)

@@ -1,6 +1,7 @@
 """Commands to one run: those sent while it is going on, and those sent before it began."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -109,12 +110,12 @@ class CommandInbox:
         if self._reads_again:
             self._reads_again = False
             self._bus.link.no_longer_when_back(self._look_again)
-        if self._subscription is not None:
-            try:
-                await self._subscription.unsubscribe()
-            except NatsError:
-                # The connection is closed or closing, and the subscription goes with it.
-                return
+        # It refers to this: a cycle that only the garbage collector would end.
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            # Of a connection that is closed or closing: the subscription goes with it.
+            with contextlib.suppress(NatsError):
+                await subscription.unsubscribe()
 
     async def _live(self, message: Msg) -> None:
         if self._live_meanwhile is not None:

@@ -66,6 +66,10 @@ class Stopper:
         if self.code is not None:
             session.stop(self.code, self._why(self.code).message)
 
+    def detach(self) -> None:
+        """Nothing more comes. The session refers to this, by what it is told of commands."""
+        self._session = None
+
     def outcome(self) -> RunOutcome:
         """What a run ends with that was stopped before it began."""
         code = self.code or "cancelled"

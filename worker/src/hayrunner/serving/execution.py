@@ -182,6 +182,7 @@ class Execution:
         finally:
             await course.inbox.close()
             await course.steps.close()
+            course.stopper.detach()
         note_attempt_parked()
         await uninterrupted(
             self.parking.park(held, wake_at=wake_at, commands_seen=seen), _nothing_more

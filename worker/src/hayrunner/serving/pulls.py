@@ -77,12 +77,14 @@ class Pull:
         self._beat.set()
 
     async def close(self) -> Msg | None:
-        """End the pull. A message that came in the last moment is returned."""
+        """End the pull, once. A message that came in the last moment is returned."""
         with contextlib.suppress(NatsError, TimeoutError):
             if self._ended.is_set() or not self._nc.is_connected:
                 await self._subscription.unsubscribe()
             else:
                 await asyncio.wait_for(self._subscription.drain(), _CLOSE_S)
+        # It refers to this: a cycle that only the garbage collector would end.
+        del self._subscription
         self.closed.set()
         return self._message
 

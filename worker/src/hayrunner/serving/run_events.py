@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from nats.aio.client import Client
@@ -59,8 +59,9 @@ class _Seq(msgspec.Struct):
 _SEQ = msgspec.json.Decoder(_Seq)
 
 
-class _Said(NamedTuple):
-    """What was published as one event: the bytes, and the reference of a stub."""
+class _Said(msgspec.Struct, frozen=True, gc=False):
+    """What was published as one event: the bytes, and the reference of a stub. A run keeps one for
+    each of its events, and the garbage collector need not look at them."""
 
     data: bytes
     headers: dict[str, str] = _NO_HEADERS

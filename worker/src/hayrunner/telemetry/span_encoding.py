@@ -33,23 +33,23 @@ def encoding_notes(encode: Encode) -> Encode:
     def encode_spans(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
         if not isinstance(spans, PacedSpans):
             return encode(spans)
-        notes, others = list[bytes](), list[ReadableSpan]()
+        maker, others = spans.maker, list[ReadableSpan]()
+        notes: dict[NotedSpan, bytes] = {}
         for span in paced(spans.given, _PIECE):
-            data = encoded(span, spans.maker.limits) if isinstance(span, NotedSpan) else None
-            if data is None:
-                others.append(span)
+            data = encoded(span, maker.limits) if isinstance(span, NotedSpan) else None
+            if isinstance(span, NotedSpan) and data is not None:
+                notes[span] = _sized(b"\x12", data)
             else:
-                notes += (b"\x12", _varint(len(data)), data)
+                others.append(span)
         if not notes:
-            return encode(PacedSpans(others, spans.maker))
-        # Of the resource and the scope, and of the library, which is asked for them.
-        first = next(span for span in spans.given if isinstance(span, NotedSpan))
-        request = encode([spans.maker.readable(first)])
+            return encode(PacedSpans(others, maker))
+        # What is said of the resource and the scope is the library's to say, of one of them.
+        request = encode([maker.readable(next(iter(notes)))])
         scope = request.resource_spans[0].scope_spans[0]
         del scope.spans[:]
-        scope.MergeFromString(b"".join(notes))
+        scope.MergeFromString(b"".join(notes.values()))
         if others:
-            request.MergeFrom(encode(PacedSpans(others, spans.maker)))
+            request.MergeFrom(encode(PacedSpans(others, maker)))
         return request
 
     return encode_spans
@@ -64,8 +64,9 @@ def encoded(span: NotedSpan, limits: SpanLimits) -> bytes | None:
         return None
     try:
         return _span(span)
-    # A lone surrogate, or a number of more than 64 bits: the exporter says what it does of it.
-    except (UnicodeEncodeError, OverflowError):
+    # A lone surrogate, a number of more than 64 bits, a name that is none: what becomes of it is
+    # the exporter's to say, and a batch is not lost for one of its spans.
+    except Exception:
         return None
 
 
@@ -106,6 +107,8 @@ def _span(span: NotedSpan) -> bytes:
 
 
 def _attribute(name: str, value: Any) -> bytes:
+    if not name:
+        raise ValueError("an attribute without a name")
     said = _text(b"\x0a", name) + _sized(b"\x12", _value(value))
     return _sized(b"\x4a", said)
 

@@ -288,19 +288,20 @@ _current_call: ContextVar[_LiveCall | None] = ContextVar("hayrunner_model_call",
 
 def chat_span(
     *,
-    generator_class: str,
+    provider: str,
     model: Any,
     step: int | None = None,
     parent: Context | None = None,
     cut: Callable[[ModelCallSpan], None] | None = None,
 ) -> "_LiveCall":
-    """The span of one model call, to be entered at once. `model` is the one that is asked for,
-    None where that is not known before it answers. `cut` is told of a call that raises."""
+    """The span of one model call, to be entered at once. `provider` is one of `names.PROVIDERS`, or
+    `_OTHER`; `model` the one that is asked for, None where that is not known before it answers.
+    `cut` is told of a call that raises."""
     run = _current_run.get()
     name = gate.plain_name(model)
     attributes = {
         names.OPERATION_NAME: names.CHAT,
-        names.PROVIDER_NAME: names.PROVIDERS.get(generator_class, names.OTHER),
+        names.PROVIDER_NAME: provider,
         names.REQUEST_MODEL: name,
         names.AGENT_NAME: None if run is None else run.agent,
         names.CONVERSATION_ID: None if run is None else run.conversation_id,

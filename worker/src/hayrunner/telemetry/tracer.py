@@ -175,8 +175,8 @@ def _opened(stack: ExitStack, name: str, tags: Mapping[str, Any], parent: Contex
         opened = spans.tool_call_span(tool, {tool}, None, parent=parent)
         return stack.enter_context(_as_current(_ToolCall(stack.enter_context(opened), tags)))
     if _is_model_call(name, tags):
-        kind = str(tags.get("haystack.component.type"))
-        opened = spans.chat_span(generator_class=kind, model=None, parent=parent)
+        provider = names.PROVIDERS.get(str(tags.get("haystack.component.type")), names.OTHER)
+        opened = spans.chat_span(provider=provider, model=None, parent=parent)
         return stack.enter_context(_as_current(_ModelCall(stack.enter_context(opened), tags)))
     return _Passing(trace.get_current_span(parent))
 
