@@ -29,6 +29,7 @@ from opentelemetry.trace import (
 from hayrunner.telemetry import names
 from hayrunner.telemetry.noted_spans import NotedSpan
 from hayrunner.telemetry.noting_provider import NotingProvider
+from hayrunner.telemetry.tracing import keep_content
 
 RESOURCE = Resource({"service.name": "hayrunner"})
 
@@ -220,6 +221,47 @@ def test_it_has_its_id_when_it_turns_into_the_sdks(noting: Exported) -> None:
     assert found.context == context
     assert found.start_time == span.started
     assert found.end_time == span.ended
+
+
+def test_content_is_put_together_when_the_span_is_sent(noting: Exported) -> None:
+    made: list[str] = []
+
+    def content() -> str:
+        made.append(threading.current_thread().name)
+        return "said"
+
+    def broken() -> str:
+        raise LookupError("with a secret")
+
+    span = note(noting)
+    keep_content(span, "a", True, lambda: content)
+    keep_content(span, "b", True, lambda: broken)
+    keep_content(span, "c", True, lambda: lambda: None)
+    keep_content(span, "d", False, lambda: content)
+    span.set_attribute("e", 1)
+    assert made == []
+    span.end()
+    (found,) = noting.memory.get_finished_spans()
+    assert dict(found.attributes or {}) == {
+        "a": "said",
+        "b": '"[not recorded: LookupError]"',
+        "e": 1,
+    }
+    assert len(made) == 1
+
+
+def test_a_span_of_the_sdks_has_its_content_at_once(noting: Exported) -> None:
+    before, after, none = note(noting), note(noting), noting.tracer.start_span("a root")
+    keep_content(before, "a", True, lambda: lambda: "said")
+    before.add_event("it came")
+    after.add_event("it came")
+    for span in (after, none):
+        keep_content(span, "a", True, lambda: lambda: "said")
+        keep_content(span, "b", True, lambda: lambda: None)
+    for span in (before, after, none):
+        span.end()
+    found = noting.memory.get_finished_spans()
+    assert [dict(span.attributes or {}) for span in found] == [{"a": "said"}] * 3
 
 
 def test_threads_make_each_its_own(noting: Exported) -> None:

@@ -31,6 +31,7 @@ encoder = pytest.importorskip("opentelemetry.exporter.otlp.proto.common.trace_en
 RESOURCE = Resource({"service.name": "hayrunner", "host.cpus": 2})
 LIMITS = SpanLimits()
 MAKER = SpanMaker(RESOURCE)
+ABOVE = SpanContext(2**127 + 3, 5, is_remote=False, trace_flags=TraceFlags(1))
 encode = encoding_notes(encoder.encode_spans)
 
 
@@ -54,8 +55,7 @@ def note(
     kind: SpanKind = SpanKind.CLIENT,
     above: SpanContext | None = None,
 ) -> NotedSpan:
-    above = above or SpanContext(2**127 + 3, 5, is_remote=False, trace_flags=TraceFlags(1))
-    span = NotedSpan(name, kind, above, 2**63 + 1, Notebook())
+    span = NotedSpan(name, kind, above or ABOVE, 2**63 + 1, Notebook())
     span.set_attributes(attributes)
     span.end()
     return span
@@ -91,6 +91,16 @@ def test_a_note_is_encoded_as_the_library_does(
     data = encoded(span, LIMITS)
     assert data is not None
     assert WireSpan.FromString(data) == by_the_library(span)
+
+
+def test_what_was_left_for_later_is_in_it() -> None:
+    span = NotedSpan("chat m", SpanKind.CLIENT, ABOVE, 5, Notebook())
+    span.set_later("content", lambda: "said")
+    span.end()
+    data = encoded(span, LIMITS)
+    assert data is not None
+    (found,) = WireSpan.FromString(data).attributes
+    assert (found.key, found.value.string_value) == ("content", "said")
 
 
 def test_values_that_are_equal_keep_their_types() -> None:

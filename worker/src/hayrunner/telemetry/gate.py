@@ -17,6 +17,7 @@ from hayrunner.telemetry import names
 from hayrunner_contracts.errors import RunError
 
 __all__ = [
+    "Content",
     "ContentPolicy",
     "content_allowed",
     "destination",
@@ -30,6 +31,9 @@ __all__ = [
     "tool_name",
     "wants_content",
 ]
+
+Content = str | Callable[[], str | None] | None
+"""What is kept of content: a text, or what gives it when it is called."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}", re.ASCII)
 _ORDINARY_TAGS = {"haystack.component.name": names.COMPONENT_NAME}
@@ -69,7 +73,7 @@ def no_more_than(outer: bool | None, keeps: bool) -> bool:
     return keeps if outer is None else outer and keeps
 
 
-def kept(keeps: bool, content: Callable[[], str | None]) -> str | None:
+def kept(keeps: bool, content: Callable[[], Content]) -> Content:
     """The content, for a run that keeps it. For others it is not even put together."""
     return content() if keeps else None
 

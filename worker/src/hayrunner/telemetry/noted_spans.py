@@ -8,7 +8,7 @@ it into a span of the SDK's at once.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from typing import Any, Protocol, cast
 
@@ -29,6 +29,7 @@ from opentelemetry.trace import (
 )
 
 from hayrunner.telemetry import names
+from hayrunner.telemetry.tracing import resolved
 
 __all__ = ["Notebook", "NotedSpan", "SpanMaker"]
 
@@ -69,6 +70,7 @@ class NotedSpan(Span):
             trace_state=parent.trace_state,
         )
         self.attributes: dict[str, Any] = {}
+        self._later: dict[str, Callable[[], str | None]] = {}
         self.started = time_ns()
         self.ended: int | None = None
 
@@ -97,6 +99,21 @@ class NotedSpan(Span):
             else:
                 return
         self._sdk_span().set_attributes(attributes)
+
+    def set_later(self, name: str, make: Callable[[], str | None]) -> None:
+        """An attribute that `make` gives, called once, when the span is sent: see `tell`."""
+        if self.ended is None:
+            if self._made is None:
+                self._later[name] = make
+            elif (value := resolved(make)) is not None:
+                self._made.set_attribute(name, value)
+
+    def tell(self) -> None:
+        """Put together what was left for later."""
+        later, self._later = self._later, {}
+        for name, make in later.items():
+            if (value := resolved(make)) is not None:
+                self.attributes[name] = value
 
     def update_name(self, name: str) -> None:
         if self.ended is None:
@@ -172,6 +189,7 @@ class SpanMaker:
 
     def made(self, note: NotedSpan) -> Span:
         """A span that has begun, with what is said of it so far."""
+        note.tell()
         self._ids.span_id = note.context.span_id
         try:
             return self._tracer.start_span(

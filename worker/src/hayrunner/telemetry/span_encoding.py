@@ -59,6 +59,7 @@ def encoded(span: NotedSpan, limits: SpanLimits) -> bytes | None:
     """A span of `trace.proto`; None for one that has something that is not plain, or too much."""
     if limits.max_span_attribute_length is not None or span.context.trace_state:
         return None
+    span.tell()
     most = limits.max_span_attributes
     if most is not None and len(span.attributes) > most:
         return None

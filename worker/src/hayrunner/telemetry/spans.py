@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
+from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -123,7 +124,7 @@ class _LiveRun(RunSpan):
             span,
             names.OUTPUT_MESSAGES,
             self.keeps_content,
-            lambda: self.forms.output_json(answer(), exit_reason),
+            lambda: partial(self.forms.output_json, answer(), exit_reason),
         )
 
     def parked(self) -> None:
@@ -250,7 +251,9 @@ class _LiveCall(OpenedSpan, ModelCallSpan):
         tools: Callable[[], Iterable[Mapping[str, Any]]],
     ) -> None:
         _keep_asked(self.span, self._keeps, self._forms, messages)
-        self._keep(names.TOOL_DEFINITIONS, lambda: self._forms.definitions_json(tools()))
+        self._keep(
+            names.TOOL_DEFINITIONS, lambda: partial(self._forms.definitions_json, list(tools()))
+        )
 
     def replied(
         self,
@@ -275,9 +278,9 @@ class _LiveCall(OpenedSpan, ModelCallSpan):
         if usage is not None:
             told |= _usage_attributes(usage)
         self.span.set_attributes(told)
-        self._keep(names.OUTPUT_MESSAGES, lambda: self._forms.output_json(reply(), reason))
+        self._keep(names.OUTPUT_MESSAGES, lambda: partial(self._forms.output_json, reply(), reason))
 
-    def _keep(self, name: str, content: Callable[[], str | None]) -> None:
+    def _keep(self, name: str, content: Callable[[], gate.Content]) -> None:
         keep_content(self.span, name, self._keeps, content)
 
 
@@ -401,8 +404,16 @@ def tool_call_span(
 def _keep_asked(
     span: Span, keeps: bool, forms: MessageForms, messages: Callable[[], Sequence[ChatMessage]]
 ) -> None:
-    keep_content(span, names.SYSTEM_INSTRUCTIONS, keeps, lambda: system_json(messages()))
-    keep_content(span, names.INPUT_MESSAGES, keeps, lambda: forms.json(without_system(messages())))
+    # Messages as they are now: what is read of them later does not change.
+    keep_content(
+        span, names.SYSTEM_INSTRUCTIONS, keeps, lambda: partial(system_json, [*messages()])
+    )
+    keep_content(
+        span,
+        names.INPUT_MESSAGES,
+        keeps,
+        lambda: partial(forms.json, without_system([*messages()])),
+    )
 
 
 def _usage_attributes(usage: Usage) -> dict[str, int]:

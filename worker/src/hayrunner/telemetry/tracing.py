@@ -24,7 +24,7 @@ from opentelemetry.trace import (
 )
 
 from hayrunner.telemetry import gate, names
-from hayrunner.telemetry.gate import ContentPolicy
+from hayrunner.telemetry.gate import Content, ContentPolicy
 
 __all__ = [
     "OpenedSpan",
@@ -35,6 +35,7 @@ __all__ = [
     "is_on",
     "keep_content",
     "keeps_content",
+    "resolved",
     "set_known",
     "turn_off",
     "turn_on",
@@ -161,13 +162,35 @@ def failed(span: Span, code: str) -> None:
         span.set_status(Status(StatusCode.ERROR))
 
 
-def keep_content(span: Span, name: str, keeps: bool, content: Callable[[], str | None]) -> None:
-    """Set an attribute of content, where it may be kept."""
+def keep_content(span: Span, name: str, keeps: bool, content: Callable[[], Content]) -> None:
+    """Set an attribute of content, where it may be kept. What `content` gives may be called for it,
+    once and from any thread: where a span is sent later, so is its content put together."""
     try:
-        set_known(span, name, gate.kept(keeps, content))
+        kept = gate.kept(keeps, content)
     # Policy: no run fails for its trace, whatever an author's tool or component puts into it.
     except Exception as error:
-        set_known(span, name, f'"[not recorded: {type(error).__name__}]"')
+        set_known(span, name, not_recorded(error))
+        return
+    if kept is None or isinstance(kept, str):
+        set_known(span, name, kept)
+    # A span of the SDK's has no such thing.
+    elif (set_later := getattr(span, "set_later", None)) is not None:
+        set_later(name, kept)
+    else:
+        set_known(span, name, resolved(kept))
+
+
+def resolved(make: Callable[[], str | None]) -> str | None:
+    """The content, or what kind of error it is that there is none."""
+    try:
+        return make()
+    # As above.
+    except Exception as error:
+        return not_recorded(error)
+
+
+def not_recorded(error: Exception) -> str:
+    return f'"[not recorded: {type(error).__name__}]"'
 
 
 def set_known(span: Span, name: str, value: Any) -> None:
