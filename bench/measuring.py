@@ -1,6 +1,5 @@
 """One load on one target: what the consumer saw, and what every process spent on it."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,9 +22,8 @@ class Consumption:
     rss: int
 
 
-async def consumed(target: Target, plan: Plan, *, linger_s: float = 0.0) -> Consumption:
-    """Put the load on the target. `linger_s` is how long its processes are looked at after the
-    window: for what they do behind it."""
+async def consumed(target: Target, plan: Plan) -> Consumption:
+    """Put the load on the target."""
     argument = msgspec.json.encode(plan).decode()
     async with child("consumer", "consumer.py", argument) as consumer:
         pids = {**target.pids, "consumer": consumer.pid}
@@ -36,10 +34,6 @@ async def consumed(target: Target, plan: Plan, *, linger_s: float = 0.0) -> Cons
         after, busy = usage_of(pids), busy_s() - busy
         measured = msgspec.json.decode(await consumer.line(plan.grace_s + 30.0), type=Measured)
         foreign = busy - sum(after[name].cpu_s - before[name].cpu_s for name in after)
-        if linger_s:
-            await asyncio.sleep(linger_s)
-            del pids["consumer"]
-            after |= usage_of(pids)
     return Consumption(
         measured=measured,
         spent={name: after[name].cpu_s - before[name].cpu_s for name in after},
